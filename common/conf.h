@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conf - the options of a process as one table.
+ *
+ * The table yields the parser, --help, --print-config and the sample file in deploy/.  Order of
+ * precedence: default < file (--config FILE, "key = value" lines, '#' comments) < command line
+ * ("--key VALUE" or "--key=VALUE").  An unknown key is an error that names the nearest known one.
+ *
+ *   struct options { char *model; uint64_t kv_memory; uint64_t block_tokens; bool deterministic; };
+ *   static const struct conf_option table[] = {
+ *       {"model", CONF_STRING, NULL, 0, 0, "FILE", "checkpoint to serve", offsetof(...)}, ...
+ */
+#ifndef COMMON_CONF_H
+#define COMMON_CONF_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/status.h"
+
+enum conf_type {
+    CONF_STRING, /* char *, owned by the options struct */
+    CONF_BOOL,   /* bool; "--key" alone means true; true|false|yes|no|1|0 */
+    CONF_U64,    /* uint64_t in [min, max] */
+    CONF_SIZE, /* uint64_t bytes: plain, or with KiB MiB GiB TiB (also K M G T, all powers of 1024) */
+    CONF_DURATION, /* uint64_t milliseconds: "250ms", "5s", "2min", "1h" */
+    CONF_F64,      /* double in [min, max] */
+};
+
+struct conf_option {
+    const char *name; /* "kv-memory" */
+    enum conf_type type;
+    const char *
+        default_text; /* parsed like a user's value; NULL = must not be defaulted (strings: NULL) */
+    uint64_t min, max;      /* for numbers; max 0 = no limit */
+    const char *value_name; /* "BYTES" in --help */
+    const char *help;       /* one sentence */
+    size_t offset;          /* into the options struct */
+};
+
+struct conf {
+    const struct conf_option *table;
+    size_t count;
+    void *options; /* the caller's zeroed struct */
+};
+
+/* Sets every option to its default.  ST_INVALID if a default does not parse (a bug in the table). */
+enum status conf_defaults(struct conf conf);
+
+/* Reads FILE over the current values.  ST_INVALID names file, line, key and limit; ST_SYSTEM. */
+enum status conf_read_file(struct conf conf, const char *path);
+
+/* Parses argv[1..]; leaves non-options to the caller: *first_operand_out is the index of the first
+ * (argc if none).  "--" ends the options; an operand ends them too.  --help, --version, --config and
+ * --print-config are found by conf_scan before. */
+enum status conf_parse_args(struct conf conf, int argc, char **argv, int *first_operand_out);
+
+/* Sets one option from text, as the command line would. */
+enum status conf_set(struct conf conf, const char *name, const char *text);
+
+/* Returns the value of "--config" in argv, or NULL. */
+const char *conf_config_path(int argc, char **argv);
+
+/* Prints the options for --help, or as a commented sample file for --print-config. */
+void conf_print_help(struct conf conf, FILE *out);
+void conf_print_sample(struct conf conf, FILE *out);
+
+/* Frees the strings. */
+void conf_deinit(struct conf conf);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm - y[m,n] = sum_k x[m,k] w[n,k]: activations times a weight stored [N, K], as checkpoints do.
+ *
+ * CPU: BLAS on tiles of fixed shape (M padded with zeros to GEMM_TILE_M), so that a row's result does
+ * not depend on how many rows share the call, nor on the number of threads. */
+#ifndef KERNELS_GEMM_H
+#define KERNELS_GEMM_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gemm_args {
+    const void *x; /* cpu f32, cuda bf16 [M, K] */
+    const void *w; /* like x [N, K] */
+    void *y;       /* like x, or f32 for logits [M, N]; may not alias x */
+    uint32_t M;
+    uint32_t N;
+    uint32_t K;
+};
+
+/* Plain loops, sums in double. */
+enum status gemm_ref(struct gemm_args args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

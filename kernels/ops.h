@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops - the operations of a forward pass as one table with two instances: cpu and cuda.
+ *
+ * The engine calls operations only through `struct ops`, so a machine without a GPU runs the same
+ * engine.  Each operation has a header of its own (kernels/X.h) with arguments, shapes and source;
+ * this one adds what they share: rows, sequences, segments.
+ *
+ * A step processes T rows (tokens) of several sequences.  All pointers in arguments are memory of
+ * the instance's device.  Operations enqueue in order and return; on the CPU they are done when they
+ * return.  None allocates.  Letters: T rows, C model width, H query heads, Hkv key/value heads,
+ * D head dim, L layers, P block tokens, F ffn width, V vocabulary. */
+#ifndef KERNELS_OPS_H
+#define KERNELS_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/attn_merge.h"
+#include "kernels/embed.h"
+#include "kernels/gemm.h"
+#include "kernels/lazy_decode.h"
+#include "kernels/lazy_prefill.h"
+#include "kernels/rmsnorm.h"
+#include "kernels/rope_append.h"
+#include "kernels/sample.h"
+#include "kernels/swiglu.h"
+
+struct ops;
+
+struct ops_config {
+    uint32_t threads; /* cpu: threads that share an operation, 1.. OPS_THREADS_MAX */
+};
+
+#define OPS_THREADS_MAX 64
+
+struct ops {
+    const char *name; /* "cpu" */
+    void *state;      /* thread pool or stream; owned by the instance */
+
+    enum status (*embed)(const struct ops *, struct embed_args);
+    enum status (*rmsnorm)(const struct ops *, struct rmsnorm_args);
+    enum status (*gemm)(const struct ops *, struct gemm_args);
+    enum status (*rope_append)(const struct ops *, struct rope_append_args);
+    enum status (*lazy_prefill)(const struct ops *, struct lazy_prefill_args);
+    enum status (*lazy_decode)(const struct ops *, struct lazy_decode_args);
+    enum status (*attn_merge)(const struct ops *, struct attn_merge_args);
+    enum status (*swiglu)(const struct ops *, struct swiglu_args);
+    enum status (*sample)(const struct ops *, struct sample_args);
+    void (*destroy)(struct ops *);
+};
+
+/* Makes the CPU instance: BLAS for matrix products, the twins elsewhere, one pool of threads.
+ * A row's result never depends on the other rows of a call (M is padded to one fixed tile).
+ * ST_INVALID for 0 or too many threads; ST_NO_MEMORY.  The caller destroys it. */
+enum status ops_cpu_new(struct ops_config config, struct ops **ops_out);
+
+/* NULL is fine; sets *ops to NULL. */
+void ops_destroy(struct ops **ops);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dockey - the name of a document's KV: SHA-256 over everything that its bytes depend on.
+ *
+ * Domain word, then length-prefixed fields (u64 little-endian): pool fingerprint, tenant salt, token ids
+ * (u32 little-endian).  Never the hash of text, never a fast hash: a collision would be a silently
+ * wrong answer, or one tenant reading another's document. */
+#ifndef KVPOOL_DOCKEY_H
+#define KVPOOL_DOCKEY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define DOCKEY_BYTES 32
+
+struct dockey {
+    uint8_t bytes[DOCKEY_BYTES];
+};
+
+/* What makes two pools' KV interchangeable. */
+struct pool_identity {
+    uint8_t checkpoint[32]; /* model_config.fingerprint: weights, RoPE regime */
+    uint8_t tokenizer[32];
+    uint32_t kv_type;   /* enum kv_type */
+    uint32_t kv_layout; /* enum kv_layout_id */
+    uint32_t block_tokens;
+};
+
+enum status pool_fingerprint(const struct pool_identity *identity, uint8_t fingerprint_out[32]);
+
+/* `salt` isolates tenants; length 0 is a salt of its own. */
+enum status dockey_compute(const uint8_t fingerprint[32], const void *salt, size_t salt_length,
+                           const uint32_t *ids, size_t id_count, struct dockey *key_out);
+
+/* Lower-case hex of the first `bytes` bytes, for people; out needs 2 * bytes + 1. */
+void dockey_hex(const struct dockey *key, size_t bytes, char *out);
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvpool - which blocks hold which document, who refers to them, and what may be forgotten.
+ *
+ * Pure bookkeeping over block ids 0..block_count-1: no lock, no clock, no device memory, one writer
+ * (kvasird's scheduler thread).  The life of a document:
+ *
+ *     absent -> building -> sealed -> (tail evicted) -> absent
+ *
+ * Only sealed blocks can be hit.  Attention inside a document is causal, so the head stays valid when
+ * the tail is evicted, and only what is missing is built again.
+ *
+ * A request holds one `claim`: a reference on each of its documents and its own private blocks.
+ * A claim is made whole or not at all; look-up, check and reference are one step.  Exactly the shortfall
+ * is evicted. */
+#ifndef KVPOOL_KVPOOL_H
+#define KVPOOL_KVPOOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kvpool/dockey.h"
+#include "kvpool/evict.h"
+
+struct kvpool;
+struct kvpool_doc;
+struct kvpool_claim;
+
+#define KVPOOL_BLOCKS_MAX     (1u << 28)
+#define KVPOOL_CLAIM_DOCS_MAX 4096
+
+struct kvpool_config {
+    uint32_t block_count;  /* 1..KVPOOL_BLOCKS_MAX */
+    uint32_t block_tokens; /* a power of two */
+    const struct evict_policy_ops *policy;
+    uint64_t seed;
+    double pin_share_max; /* of the blocks; pins beyond it are refused */
+};
+
+enum kvpool_miss {
+    KVPOOL_HIT = 0,        /* every token resident and sealed */
+    KVPOOL_MISS_COLD,      /* never seen (or too long ago to remember) */
+    KVPOOL_MISS_EVICTED,   /* seen before, forgotten to make room */
+    KVPOOL_MISS_PARTIAL,   /* the head is resident, the tail was evicted */
+    KVPOOL_MISS_BUILDING,  /* another request is building it: joined */
+    KVPOOL_MISS_ABANDONED, /* its last build was lost with a worker or cancelled */
+    KVPOOL_MISS_FORGOTTEN, /* an operator or client asked to forget it */
+    KVPOOL_MISS_REASONS,
+};
+
+/* One document that a request cites; the same key may occur several times in one request. */
+struct kvpool_want {
+    struct dockey key;
+    uint32_t n_tokens; /* 0 is fine: no block, no document, always a hit */
+    /* Written by kvpool_claim: */
+    struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
+    uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
+    bool must_build;         /* this claim builds tokens [tokens_ready, n_tokens) */
+    enum kvpool_miss reason; /* KVPOOL_MISS_BUILDING: wait for kvpool_doc_is_ready */
+};
+
+enum status kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out);
+void kvpool_destroy(struct kvpool **pool); /* claims must have been released */
+
+/* Claims all documents of a request and `own_blocks` private blocks, evicting exactly the shortfall.
+ * `builder` is the caller's id of who will build what is missing; kept in the document.
+ * ST_NO_MEMORY: not now (nothing changed; detail: needed, free, evictable blocks).
+ * ST_INVALID: never: more blocks than the pool has, or two wants of one key with different n_tokens. */
+enum status kvpool_claim(struct kvpool *pool, struct kvpool_want *wants, size_t want_count,
+                         uint32_t own_blocks, uint64_t builder, struct kvpool_claim **claim_out);
+
+/* Adds private blocks, evicting if needed.  ST_NO_MEMORY: none free and none evictable. */
+enum status kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, uint32_t blocks);
+
+/* The private blocks in order; borrowed until the next grow or release. */
+const uint32_t *kvpool_claim_blocks(const struct kvpool_claim *claim, uint32_t *count_out);
+
+/* Drops the references and frees the private blocks.  Nobody may write them any more: release after
+ * the worker said so, or with `fence` != 0 (the worker's incarnation): then the blocks are quarantined
+ * until kvpool_fence_lift(fence).  A document that this claim was building and that is not sealed must
+ * have been abandoned before. */
+void kvpool_claim_release(struct kvpool *pool, struct kvpool_claim **claim, uint64_t fence);
+
+/* --- documents ------------------------------------------------------------------------------- */
+
+/* Blocks of the document in token order, resident and to be built alike; borrowed while referenced. */
+const uint32_t *kvpool_doc_blocks(const struct kvpool_doc *doc, uint32_t *count_out);
+const struct dockey *kvpool_doc_key(const struct kvpool_doc *doc);
+uint32_t kvpool_doc_tokens(const struct kvpool_doc *doc);
+uint32_t kvpool_doc_tokens_ready(const struct kvpool_doc *doc);
+bool kvpool_doc_is_ready(const struct kvpool_doc *doc);       /* sealed whole */
+uint64_t kvpool_doc_builder(const struct kvpool_doc *doc);    /* 0 if nobody is building */
+uint64_t kvpool_doc_generation(const struct kvpool_doc *doc); /* unique a build */
+
+/* The build is complete on the device: all tokens may be hit from now on. */
+void kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc);
+
+/* The build will not complete.  The document leaves the index at once: a later want of the key starts
+ * afresh.  Its sealed head, if any, is dropped with it.  Blocks return when the last reference goes,
+ * under `fence` as in kvpool_claim_release. */
+void kvpool_doc_abandon(struct kvpool *pool, struct kvpool_doc *doc, uint64_t fence);
+
+/* Builder changes hands (its first claim was cancelled, others wait for the same work). */
+void kvpool_doc_set_builder(struct kvpool_doc *doc, uint64_t builder);
+
+/* Look without touching any policy state.  NULL if absent. */
+struct kvpool_doc *kvpool_find(const struct kvpool *pool, const struct dockey *key);
+
+/* Forgets a document: leaves the index now, blocks return with the last reference.  ST_NOT_FOUND. */
+enum status kvpool_forget(struct kvpool *pool, const struct dockey *key);
+
+/* A pin keeps a sealed document's blocks until unpinned.  Pins count.  ST_NOT_FOUND; ST_UNAVAILABLE
+ * while not sealed whole; ST_NO_MEMORY beyond pin_share_max (detail: both sizes). */
+enum status kvpool_pin(struct kvpool *pool, const struct dockey *key);
+enum status kvpool_unpin(struct kvpool *pool, const struct dockey *key);
+
+/* Evicts `blocks` more blocks than are needed now; returns how many went.  For operators and tests. */
+uint32_t kvpool_evict(struct kvpool *pool, uint32_t blocks);
+
+/* --- fences ---------------------------------------------------------------------------------- */
+
+/* The process behind `fence` is gone for certain: its quarantined blocks are free.  Returns them. */
+uint32_t kvpool_fence_lift(struct kvpool *pool, uint64_t fence);
+
+/* --- numbers --------------------------------------------------------------------------------- */
+
+struct kvpool_stats {
+    uint32_t block_count, block_tokens;
+    uint32_t blocks_free;
+    uint32_t blocks_docs; /* sealed or building */
+    uint32_t blocks_own;  /* private to requests */
+    uint32_t blocks_quarantined;
+    uint32_t blocks_pinned;
+    uint32_t blocks_evictable;
+    uint32_t documents; /* in the index */
+    uint64_t doc_hits;  /* wants, each counted once, when its claim succeeded */
+    uint64_t doc_misses[KVPOOL_MISS_REASONS]; /* [KVPOOL_HIT] stays 0 */
+    uint64_t tokens_hit, tokens_missed;
+    uint64_t blocks_evicted, docs_evicted;
+    uint64_t docs_built;     /* sealed builds */
+    uint64_t claims_refused; /* ST_NO_MEMORY */
+};
+
+void kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out);
+
+struct kvpool_doc_info {
+    struct dockey key;
+    uint32_t n_tokens, tokens_ready, blocks_resident, references, pins;
+    bool is_building;
+    uint64_t hits;
+};
+
+/* Walks the documents in no order; `cursor` starts at NULL.  False at the end.  No change meanwhile. */
+bool kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
+                     struct kvpool_doc_info *info_out);
+
+/* Checks every invariant (each block has exactly one owner, counts agree, ...) and aborts with a
+ * message if one is broken.  O(pool); tests and `--check-pool`. */
+void kvpool_check(const struct kvpool *pool);
+
+#endif

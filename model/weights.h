@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weights - a checkpoint's tensors in the order and the element type that the kernels read.
+ *
+ * The plan says where each weight lies in one contiguous piece of memory (the weights arena, shared by
+ * the workers of a device), the load fills it from a file.  QKV and gate-up are fused by rows.  Rows of
+ * Q and K are un-permuted from GGUF's interleaved pairs to halves, so one RoPE pairing (i, i + D/2)
+ * reaches the kernels. */
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "model/config.h"
+#include "model/gguf.h"
+
+enum weight {
+    WEIGHT_EMBED,     /* [V, C] */
+    WEIGHT_OUTPUT,    /* [V, C]; the same offset as WEIGHT_EMBED when tied */
+    WEIGHT_OUT_NORM,  /* [C] */
+    WEIGHT_ATTN_NORM, /* [C], a layer */
+    WEIGHT_QKV,       /* [(H + 2 Hkv) * D, C], a layer */
+    WEIGHT_ATTN_OUT,  /* [C, H * D], a layer */
+    WEIGHT_FFN_NORM,  /* [C], a layer */
+    WEIGHT_GATE_UP,   /* [2F, C], a layer */
+    WEIGHT_DOWN,      /* [C, F], a layer */
+    WEIGHT_KINDS,
+};
+
+enum weight_type {
+    WEIGHT_F32 = 0, /* the CPU's */
+    WEIGHT_BF16 = 1,
+};
+
+#define WEIGHT_ALIGN 256 /* bytes; every weight starts on it */
+
+struct weights_plan {
+    enum weight_type type;
+    size_t base[WEIGHT_KINDS];   /* of layer 0 */
+    size_t stride[WEIGHT_KINDS]; /* from layer to layer; 0 for those that are not per layer */
+    size_t bytes;                /* of the whole piece */
+};
+
+/* Pure arithmetic; ST_INVALID if the size overflows. */
+enum status weights_plan(const struct model_config *config, enum weight_type type,
+                         struct weights_plan *plan_out);
+
+/* Byte offset of a weight; `layer` is ignored where there is one for the model. */
+size_t weights_offset(const struct weights_plan *plan, enum weight kind, uint32_t layer);
+
+typedef void (*weights_progress_fn)(void *arg, size_t bytes_done, size_t bytes_total);
+
+/* Converts all tensors into `memory` (plan->bytes).  ST_INVALID names the file, tensor and reason:
+ * missing, of another shape, of a type that is not served, an unexpected extra tensor that would
+ * change the result (biases, for one).  `progress` may be NULL. */
+enum status weights_load(const struct gguf *gguf, const struct model_config *config,
+                         const struct weights_plan *plan, void *memory,
+                         weights_progress_fn progress, void *progress_arg);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frames - multipart ZeroMQ messages with caps; the one way this project touches a zmq socket.
+ *
+ * A ROUTER's message is [identity][frame...], a DEALER's is [frame...]; both are at most FRAMES_MAX
+ * frames.  Nothing here blocks: sockets are used with ZMQ_DONTWAIT behind a poll. */
+#ifndef PROTO_FRAMES_H
+#define PROTO_FRAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <zmq.h>
+
+#include "common/status.h"
+
+#define FRAMES_MAX 4
+
+struct frames {
+    zmq_msg_t parts[FRAMES_MAX];
+    size_t count;
+};
+
+/* Receives one whole multipart message.  ST_UNAVAILABLE when none waits (not an error: no detail);
+ * ST_INVALID for more than FRAMES_MAX parts (the rest is drained and dropped); ST_SYSTEM.
+ * On ST_OK the caller releases with frames_close. */
+enum status frames_recv(void *socket, struct frames *frames_out);
+void frames_close(struct frames *frames);
+
+const void *frames_bytes(struct frames *frames, size_t index);
+size_t frames_length(struct frames *frames, size_t index);
+
+struct frame {
+    const void *bytes;
+    size_t length;
+};
+
+/* Sends all parts or nothing.  ST_UNAVAILABLE: the queue is full, or a ROUTER's peer is gone (detail
+ * says which).  ST_SYSTEM. */
+enum status frames_send(void *socket, const struct frame *parts, size_t count);
+
+/* Common options of all sockets of ours: linger 0, small high-water marks, message cap, ZMTP heartbeats;
+ * ROUTER: mandatory, handover. */
+enum status frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max);
+
+#endif
