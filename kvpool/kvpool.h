@@ -93,8 +93,10 @@ bool kvpool_doc_is_ready(const struct kvpool_doc *doc);       /* sealed whole */
 uint64_t kvpool_doc_builder(const struct kvpool_doc *doc);    /* 0 if nobody is building */
 uint64_t kvpool_doc_generation(const struct kvpool_doc *doc); /* unique a build */
 
-/* The build is complete on the device: all tokens may be hit from now on. */
-void kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc);
+/* The build is complete on the device: all tokens may be hit from now on.  `origin` is the worker that
+ * built it, kept for the counters. */
+void kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin);
+uint32_t kvpool_doc_origin(const struct kvpool_doc *doc);
 
 /* The build will not complete.  The document leaves the index at once: a later want of the key starts
  * afresh.  Its sealed head, if any, is dropped with it.  Blocks return when the last reference goes,
