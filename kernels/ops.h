@@ -36,8 +36,19 @@ struct ops_config {
 #define OPS_THREADS_MAX 64
 
 struct ops {
-    const char *name; /* "cpu" */
-    void *state;      /* thread pool or stream; owned by the instance */
+    const char *name; /* "cpu", "cuda" */
+    size_t
+        activation_bytes; /* of one element of x, q, out...: 4 (f32) on the CPU, 2 (bf16) on CUDA */
+    void *state;          /* thread pool or stream; owned by the instance */
+
+    /* Memory that arguments may point to.  Zeroed; made at start, never inside a step. */
+    enum status (*alloc)(const struct ops *, size_t bytes, void **memory_out);
+    void (*release)(const struct ops *, void *memory); /* NULL is fine */
+    /* In order with the operations: enqueued, the host side may be reused only after finish. */
+    enum status (*upload)(const struct ops *, void *memory, const void *host, size_t bytes);
+    enum status (*download)(const struct ops *, void *host, const void *memory, size_t bytes);
+    /* Waits for all that was enqueued: the one synchronisation of a step. */
+    enum status (*finish)(const struct ops *);
 
     enum status (*embed)(const struct ops *, struct embed_args);
     enum status (*rmsnorm)(const struct ops *, struct rmsnorm_args);
