@@ -7,6 +7,7 @@
 #ifndef PROTO_WIRE_H
 #define PROTO_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,8 +20,9 @@
 #define WIRE_CLIENT_BYTES_MAX (16u << 20) /* payload of a client's request or reply */
 #define WIRE_ADMIN_BYTES_MAX  (1u << 20)
 #define WIRE_WORKER_BYTES_MAX (64u << 20)
-#define WIRE_BUDGET_FACTOR    8           /* heap a parse may use: this times the frame, */
-#define WIRE_BUDGET_BYTES_MIN (64u << 10) /* but at least this */
+#define WIRE_BUDGET_FACTOR    8 /* heap a parse may use: this times the frame, */
+#define WIRE_BUDGET_BYTES_MIN                                                                      \
+    (1u << 20) /* but at least this: small messages have many small fields */
 
 /* Memory of parsed messages: bump-allocated, freed whole. */
 struct wire_arena;
@@ -33,10 +35,14 @@ void wire_arena_reset(struct wire_arena *arena);
 
 /* Parses one frame.  *message_out is borrowed from the arena until its reset; never call
  * protobuf_c_message_free_unpacked on it.  ST_INVALID: longer than bytes_max, not a message of this
- * type, or over the memory budget (the detail names the type, the length and the limit). */
+ * type, a string that is not UTF-8 or holds a NUL, or over the memory budget (the detail names the type,
+ * the length and the limit).  ST_NO_MEMORY. */
 enum status wire_unpack(struct wire_arena *arena, const ProtobufCMessageDescriptor *type,
                         const void *bytes, size_t length, size_t bytes_max,
                         const ProtobufCMessage **message_out);
+
+/* True for UTF-8 without NUL: what a `string` field may hold. */
+bool wire_is_text(const void *bytes, size_t length);
 
 /* A growing buffer for outgoing frames; zero it to start. */
 struct wire_buffer {
