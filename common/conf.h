@@ -4,6 +4,8 @@
  * The table yields the parser, --help, --print-config and the sample file in deploy/.  Order of
  * precedence: default < file (--config FILE, "key = value" lines, '#' comments) < command line
  * ("--key VALUE" or "--key=VALUE").  An unknown key is an error that names the nearest known one.
+ * In a file, quotes keep spaces at the ends of a value, and '#' begins a comment only at the start of
+ * a line.  LC_NUMERIC must be "C".
  *
  *   struct options { char *model; uint64_t kv_memory; uint64_t block_tokens; bool deterministic; };
  *   static const struct conf_option table[] = {
@@ -12,6 +14,7 @@
 #ifndef COMMON_CONF_H
 #define COMMON_CONF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +23,7 @@
 
 enum conf_type {
     CONF_STRING, /* char *, owned by the options struct */
-    CONF_BOOL,   /* bool; "--key" alone means true; true|false|yes|no|1|0 */
+    CONF_BOOL,   /* bool; true|false|yes|no|1|0; "--key" means true and never takes the next word */
     CONF_U64,    /* uint64_t in [min, max] */
     CONF_SIZE, /* uint64_t bytes: plain, or with KiB MiB GiB TiB (also K M G T, all powers of 1024) */
     CONF_DURATION, /* uint64_t milliseconds: "250ms", "5s", "2min", "1h" */
@@ -51,17 +54,22 @@ enum status conf_defaults(struct conf conf);
 enum status conf_read_file(struct conf conf, const char *path);
 
 /* Parses argv[1..]; leaves non-options to the caller: *first_operand_out is the index of the first
- * (argc if none).  "--" ends the options; an operand ends them too.  --help, --version, --config and
- * --print-config are found by conf_scan before. */
+ * (argc if none).  "--" ends the options; an operand ends them too.  --help, --version, --config FILE
+ * and --print-config belong to every process: they are passed over here, and found by conf_scan and
+ * conf_config_path before. */
 enum status conf_parse_args(struct conf conf, int argc, char **argv, int *first_operand_out);
 
 /* Sets one option from text, as the command line would. */
 enum status conf_set(struct conf conf, const char *name, const char *text);
 
+/* Whether "--name" is among the arguments before "--". */
+bool conf_scan(int argc, char **argv, const char *name);
+
 /* Returns the value of "--config" in argv, or NULL. */
 const char *conf_config_path(int argc, char **argv);
 
-/* Prints the options for --help, or as a commented sample file for --print-config. */
+/* Prints the options for --help, or their values in force as a commented file for --print-config.
+ * conf_read_file of that file gives the same values; an unset string stays a comment. */
 void conf_print_help(struct conf conf, FILE *out);
 void conf_print_sample(struct conf conf, FILE *out);
 
