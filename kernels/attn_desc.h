@@ -25,7 +25,7 @@ struct attn_segment {
     uint32_t block_first; /* index into block_ids of this segment's first block */
     uint32_t n_tokens;    /* keys present, including those written in this step */
     uint32_t offset;      /* logical position of its key 0; full 32 bits, no packed word */
-    uint32_t reserved;    /* 0; the GPU plan's angle slot */
+    uint32_t angle_first; /* CUDA: row of `angles` for the sequence's first row of this step */
 };
 
 struct attn_seq {

@@ -18,7 +18,8 @@ extern "C" {
 struct attn_merge_args {
     const float *o;                /* [n_partials, H, D] */
     const float *ml;               /* [n_partials, H, 2] */
-    const uint32_t *partial_first; /* [n_rows + 1] */
+    const uint32_t *partial_first; /* [n_rows + 1]; NULL: row i owns partials [i * n_splits, ...) */
+    uint32_t n_splits;             /* with partial_first == NULL */
     void *out;                     /* cpu f32, cuda bf16 [n_rows, H, D] */
     uint32_t n_rows;
     uint32_t H;
@@ -26,6 +27,9 @@ struct attn_merge_args {
 };
 
 enum status attn_merge_ref(struct attn_merge_args args);
+
+/* On a device; enqueues on `stream` (a cudaStream_t). */
+enum status attn_merge_cuda(struct attn_merge_args args, void *stream);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,9 @@ struct embed_args {
 
 enum status embed_ref(struct embed_args args);
 
+/* On a device; enqueues on `stream` (a cudaStream_t). */
+enum status embed_cuda(struct embed_args args, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

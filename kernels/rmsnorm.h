@@ -27,6 +27,9 @@ struct rmsnorm_args {
 
 enum status rmsnorm_ref(struct rmsnorm_args args);
 
+/* On a device; enqueues on `stream` (a cudaStream_t). */
+enum status rmsnorm_cuda(struct rmsnorm_args args, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,6 +35,9 @@ struct rope_append_args {
 
 enum status rope_append_ref(struct rope_append_args args);
 
+/* On a device; enqueues on `stream` (a cudaStream_t). */
+enum status rope_append_cuda(struct rope_append_args args, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

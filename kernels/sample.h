@@ -56,6 +56,9 @@ size_t sample_workspace_bytes(uint32_t R, uint32_t V);
 /* ST_INVALID names the row and the parameter out of its range. */
 enum status sample_ref(struct sample_args args);
 
+/* On a device; enqueues on `stream` (a cudaStream_t). */
+enum status sample_cuda(struct sample_args args, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

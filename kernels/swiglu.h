@@ -21,6 +21,9 @@ struct swiglu_args {
 
 enum status swiglu_ref(struct swiglu_args args);
 
+/* On a device; enqueues on `stream` (a cudaStream_t). */
+enum status swiglu_cuda(struct swiglu_args args, void *stream);
+
 #ifdef __cplusplus
 }
 #endif
