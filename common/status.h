@@ -23,7 +23,7 @@ enum status {
 };
 
 /* Records the detail of a failure and returns `kind`, so that `return ERR(...)` reads well. */
-#define ERR(kind, ...) status_set((kind), __FILE__, __LINE__, __VA_ARGS__)
+#define ERR(kind, ...) status_failed(status_set((kind), __FILE__, __LINE__, __VA_ARGS__))
 
 /* Returns on failure; only where nothing is held.  The only macro with hidden control flow. */
 #define TRY(expr)                                                                                  \
@@ -46,6 +46,14 @@ const char *status_detail(void);
 
 /* "file:line" of the last detail; for debug logs. */
 const char *status_where(void);
+
+/* Tells the compiler that an ERR() is never ST_OK, so that it sees that outputs are written wherever
+ * TRY() goes on. */
+static inline enum status
+status_failed(enum status kind)
+{
+    return kind == ST_OK ? ST_INVALID : kind;
+}
 
 /* A fixed lower-case word for the kind, e.g. "invalid". */
 const char *status_name(enum status kind);
