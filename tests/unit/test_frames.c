@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <unistd.h>
+
+#include "proto/endpoints.h"
+#include "proto/frames.h"
+#include "tests/support/check_main.h"
+
+struct pair {
+    void *context;
+    void *router;
+    void *dealer;
+};
+
+static struct pair
+pair_new(void)
+{
+    struct pair pair = {.context = zmq_ctx_new()};
+
+    pair.router = zmq_socket(pair.context, ZMQ_ROUTER);
+    pair.dealer = zmq_socket(pair.context, ZMQ_DEALER);
+    ck_assert_int_eq(frames_configure(pair.router, ZMQ_ROUTER, 4, 1 << 20), ST_OK);
+    ck_assert_int_eq(frames_configure(pair.dealer, ZMQ_DEALER, 4, 1 << 20), ST_OK);
+    ck_assert_int_eq(zmq_bind(pair.router, "inproc://frames"), 0);
+    ck_assert_int_eq(zmq_connect(pair.dealer, "inproc://frames"), 0);
+    return pair;
+}
+
+static void
+pair_destroy(struct pair *pair)
+{
+    ck_assert_int_eq(zmq_close(pair->dealer), 0);
+    ck_assert_int_eq(zmq_close(pair->router), 0);
+    ck_assert_int_eq(zmq_ctx_term(pair->context), 0);
+}
+
+static enum status
+wait_and_receive(void *socket, struct frames *frames)
+{
+    zmq_pollitem_t item = {.socket = socket, .events = ZMQ_POLLIN};
+
+    ck_assert_int_eq(zmq_poll(&item, 1, 10000), 1);
+    return frames_recv(socket, frames);
+}
+
+START_TEST(frames_travel_both_ways_whole)
+{
+    struct pair pair = pair_new();
+    struct frames frames;
+    char large[70000];
+
+    memset(large, 'x', sizeof(large));
+    ck_assert_int_eq(frames_recv(pair.router, &frames), ST_UNAVAILABLE);
+    ck_assert_int_eq(frames_send(pair.dealer,
+                                 (struct frame[]){{"head", 4}, {NULL, 0}, {large, sizeof(large)}},
+                                 3),
+                     ST_OK);
+    ck_assert_int_eq(wait_and_receive(pair.router, &frames), ST_OK);
+    ck_assert_uint_eq(frames.count, 4);
+    ck_assert_uint_eq(frames_length(&frames, 1), 4);
+    ck_assert_mem_eq(frames_bytes(&frames, 1), "head", 4);
+    ck_assert_uint_eq(frames_length(&frames, 2), 0);
+    ck_assert_mem_eq(frames_bytes(&frames, 3), large, sizeof(large));
+
+    struct frame reply[] = {{frames_bytes(&frames, 0), frames_length(&frames, 0)}, {"ok", 2}};
+
+    ck_assert_int_eq(frames_send(pair.router, reply, 2), ST_OK);
+    frames_close(&frames);
+    ck_assert_int_eq(wait_and_receive(pair.dealer, &frames), ST_OK);
+    ck_assert_uint_eq(frames.count, 1);
+    ck_assert_mem_eq(frames_bytes(&frames, 0), "ok", 2);
+    frames_close(&frames);
+    frames_close(&frames);
+    pair_destroy(&pair);
+}
+END_TEST
+
+START_TEST(a_message_of_too_many_frames_is_dropped_whole)
+{
+    struct pair pair = pair_new();
+    struct frames frames;
+
+    for (int i = 0; i < 9; i++) {
+        ck_assert_int_eq(zmq_send(pair.dealer, "x", 1, i < 8 ? ZMQ_SNDMORE : 0), 1);
+    }
+    ck_assert_int_eq(frames_send(pair.dealer, (struct frame[]){{"next", 4}}, 1), ST_OK);
+    ck_assert_int_eq(wait_and_receive(pair.router, &frames), ST_INVALID);
+    ck_assert_str_eq(status_detail(), "message of more than 4 frames: dropped");
+    ck_assert_int_eq(wait_and_receive(pair.router, &frames), ST_OK);
+    ck_assert_mem_eq(frames_bytes(&frames, 1), "next", 4);
+    frames_close(&frames);
+    pair_destroy(&pair);
+}
+END_TEST
+
+START_TEST(sending_to_a_stranger_or_a_full_queue_is_unavailable)
+{
+    struct pair pair = pair_new();
+    enum status st = ST_OK;
+    int sent = 0;
+
+    ck_assert_int_eq(frames_send(pair.router, (struct frame[]){{"nobody", 6}, {"x", 1}}, 2),
+                     ST_UNAVAILABLE);
+    ck_assert_str_eq(status_detail(), "the other side is gone");
+    for (; st == ST_OK && sent < 1000; sent++) {
+        st = frames_send(pair.dealer, (struct frame[]){{"a", 1}, {"b", 1}}, 2);
+    }
+    ck_assert_int_eq(st, ST_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(status_detail(), "queue full"));
+
+    struct frames frames;
+
+    for (int i = 0; i + 1 < sent; i++) {
+        ck_assert_int_eq(wait_and_receive(pair.router, &frames), ST_OK);
+        ck_assert_uint_eq(frames.count, 3);
+        frames_close(&frames);
+    }
+    ck_assert_int_eq(frames_recv(pair.router, &frames), ST_UNAVAILABLE);
+    pair_destroy(&pair);
+}
+END_TEST
+
+START_TEST(the_runtime_directory_is_found_in_the_documented_order)
+{
+    char dir[ENDPOINT_PATH_MAX], url[ENDPOINT_URL_MAX], text[200];
+
+    ck_assert_int_eq(setenv(ENDPOINT_DIR_ENV, "/tmp/from-env", 1), 0);
+    ck_assert_int_eq(endpoint_dir("/tmp/option", dir), ST_OK);
+    ck_assert_str_eq(dir, "/tmp/option");
+    ck_assert_int_eq(endpoint_dir(NULL, dir), ST_OK);
+    ck_assert_str_eq(dir, "/tmp/from-env");
+    ck_assert_int_eq(endpoint_url(dir, ENDPOINT_CLIENT, url), ST_OK);
+    ck_assert_str_eq(url, "ipc:///tmp/from-env/client.sock");
+    memset(text, 'd', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    ck_assert_int_eq(endpoint_dir(text, dir), ST_INVALID);
+    text[100] = '\0';
+    ck_assert_int_eq(endpoint_dir(text, dir), ST_OK);
+    ck_assert_int_eq(endpoint_url(dir, ENDPOINT_CLIENT, url), ST_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_detail(), "longer than 107 bytes"));
+    if (access(ENDPOINT_DIR_DEFAULT, F_OK) != 0) {
+        ck_assert_int_eq(unsetenv(ENDPOINT_DIR_ENV), 0);
+        ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/run/user/1", 1), 0);
+        ck_assert_int_eq(endpoint_dir(NULL, dir), ST_OK);
+        ck_assert_str_eq(dir, "/run/user/1/kvasir");
+        ck_assert_int_eq(unsetenv("XDG_RUNTIME_DIR"), 0);
+        ck_assert_int_eq(endpoint_dir(NULL, dir), ST_NOT_FOUND);
+    }
+}
+END_TEST
+
+CHECK_MAIN("frames", frames_travel_both_ways_whole, a_message_of_too_many_frames_is_dropped_whole,
+           sending_to_a_stranger_or_a_full_queue_is_unavailable,
+           the_runtime_directory_is_found_in_the_documented_order)
