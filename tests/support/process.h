@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process - real programs of the build tree in tests: start, wait for READY=1, signal, stop.
+ *
+ * A program's stderr is the test's own, so automake's log shows all of them in order.  A program dies
+ * with the test that started it, also when an assertion fails.  Every wait has a limit and fails the
+ * test when it passes; nothing sleeps.  Functions fail the test (ck_abort) instead of returning errors.
+ *
+ * KVASIR_TEST_WRAPPER="valgrind -q ..." runs every program under a wrapper. */
+#ifndef TESTS_SUPPORT_PROCESS_H
+#define TESTS_SUPPORT_PROCESS_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define PROCESS_ARGS_MAX   64
+#define PROCESS_TIMEOUT_MS 120000 /* of one wait; ten times that under a wrapper */
+
+struct process;
+
+/* Starts `program` (relative to the build folder) with `args`, NULL-terminated, without argv[0].
+ * Extra environment as NULL-terminated "NAME=VALUE" strings; NULL: none.  The caller owns it. */
+struct process *process_start(const char *program, const char *const *args, const char *const *env);
+
+/* The same; its stdout can be read with process_output. */
+struct process *process_start_piped(const char *program, const char *const *args,
+                                    const char *const *env);
+
+/* Waits until the program says READY=1.  It must not end before. */
+void process_wait_ready(struct process *process);
+
+/* Everything it writes to stdout until it ends; borrowed until process_destroy. */
+const char *process_output(struct process *process);
+
+pid_t process_pid(const struct process *process);
+void process_signal(const struct process *process, int signo);
+
+/* Waits for its end; returns the exit status, or 128 + signal as a shell would. */
+int process_wait(struct process *process);
+
+/* SIGTERM and a clean end: exit status 0, then destroy. */
+void process_stop(struct process **process);
+
+/* Kills it if it still runs.  NULL is fine. */
+void process_destroy(struct process **process);
+
+/* Open file descriptors of the program. */
+int process_count_fds(const struct process *process);
+
+#endif
