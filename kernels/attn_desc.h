@@ -25,7 +25,7 @@ struct attn_segment {
     uint32_t block_first; /* index into block_ids of this segment's first block */
     uint32_t n_tokens;    /* keys present, including those written in this step */
     uint32_t offset;      /* logical position of its key 0; full 32 bits, no packed word */
-    uint32_t angle_first; /* CUDA: row of `angles` for the sequence's first row of this step */
+    uint32_t reserved;    /* 0 */
 };
 
 struct attn_seq {
@@ -50,6 +50,19 @@ struct attn_desc {
     const double *inv_freq; /* [D/2] radians a position; pairs are (i, i + D/2) */
     float rope_scale;       /* factor on cos and sin of both Q and K (YaRN's mscale); 1 else */
     float scale;            /* on the scores; usually 1/sqrt(D) */
+};
+
+/* The attention work of one step, in host memory: what a device plans from, once for all layers. */
+struct attn_step {
+    const struct attn_segment *segs; /* of all sequences */
+    const struct attn_seq *prefill;  /* [n_prefill] as lazy_prefill will get them */
+    const struct attn_seq *decode;   /* [n_decode] as lazy_decode will get them */
+    uint32_t n_prefill;
+    uint32_t n_decode;
+    uint32_t H;
+    struct kv_layout layout;
+    const double *inv_freq; /* [D/2], in the device's memory */
+    float rope_scale;
 };
 
 #ifdef __cplusplus

@@ -18,9 +18,9 @@ extern "C" {
 struct attn_merge_args {
     const float *o;                /* [n_partials, H, D] */
     const float *ml;               /* [n_partials, H, 2] */
-    const uint32_t *partial_first; /* [n_rows + 1]; NULL: row i owns partials [i * n_splits, ...) */
-    uint32_t n_splits;             /* with partial_first == NULL */
-    void *out;                     /* cpu f32, cuda bf16 [n_rows, H, D] */
+    const uint32_t *partial_first; /* [n_rows + 1] */
+    const uint32_t *row_ids; /* [n_rows] the row of out that each one is; NULL: 0, 1, 2, ... */
+    void *out;               /* cpu f32, cuda bf16 [n_rows, H, D] */
     uint32_t n_rows;
     uint32_t H;
     uint32_t D;

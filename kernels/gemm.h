@@ -21,6 +21,7 @@ struct gemm_args {
     uint32_t M;
     uint32_t N;
     uint32_t K;
+    uint32_t is_y_f32; /* CUDA: y is f32 (logits); the CPU's always is */
 };
 
 /* Plain loops, sums in double. */

@@ -26,16 +26,12 @@ struct lazy_decode_args {
     float *ml;     /* [n_partials, H, 2]: m (natural log domain), l */
     const uint32_t *partial_first; /* [n_seqs + 1]: seqs[i] owns partials [first[i], first[i+1]) */
     uint32_t n_partials;           /* partial_first[n_seqs] */
-    const float *angles;           /* CUDA: from the angles operation */
 };
 
 /* Partials that a sequence needs: sum over segments of ceil(n_tokens / LAZY_DECODE_CHUNK). */
 uint32_t lazy_decode_partials(const struct attn_seq *seq, const struct attn_segment *segs);
 
 enum status lazy_decode_ref(struct lazy_decode_args args);
-
-/* bf16, ck8; enqueues on `stream` (a cudaStream_t). */
-enum status lazy_decode_cuda(struct lazy_decode_args args, void *stream);
 
 #ifdef __cplusplus
 }

@@ -17,30 +17,15 @@
 extern "C" {
 #endif
 
-/* How a device splits the work; the CPU ignores it (all zero).  lazy_prefill_plan.c makes it. */
-struct lazy_prefill_plan {
-    const float *angles; /* from the angles operation */
-    const uint32_t
-        *tile_first; /* [n_seqs + 1]: tiles of 64 packed rows (tokens x H/Hkv), prefix sum */
-    uint32_t n_tiles;
-    uint32_t n_splits; /* 1: no partials */
-    float *o;          /* [T, n_splits, H, D] when n_splits > 1, for attn_merge */
-    float *ml;         /* [T, n_splits, H, 2] */
-};
-
 struct lazy_prefill_args {
     struct attn_desc desc;
     const void *q; /* raw, unrotated Q: cpu f32, cuda bf16 [T, H, D] */
     void *out;     /* like q [T, H, D]; may not alias q */
-    struct lazy_prefill_plan plan;
 };
 
 /* The plain twin; also what the CPU instance runs (rows split over threads).  Bitwise equal to
  * lazy_decode_ref for the same row: a resumed request re-prefills what it had decoded. */
 enum status lazy_prefill_ref(struct lazy_prefill_args args);
-
-/* bf16, ck8; enqueues on `stream` (a cudaStream_t). */
-enum status lazy_prefill_cuda(struct lazy_prefill_args args, void *stream);
 
 #ifdef __cplusplus
 }

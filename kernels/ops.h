@@ -30,7 +30,10 @@
 struct ops;
 
 struct ops_config {
-    uint32_t threads; /* cpu: threads that share an operation, 1.. OPS_THREADS_MAX */
+    uint32_t threads;  /* cpu: threads that share an operation, 1.. OPS_THREADS_MAX */
+    uint32_t rows_max; /* cuda: bounds of a step, for what begin_step prepares */
+    uint32_t seqs_max;
+    uint32_t segs_max;
 };
 
 #define OPS_THREADS_MAX 64
@@ -49,6 +52,11 @@ struct ops {
     enum status (*download)(const struct ops *, void *host, const void *memory, size_t bytes);
     /* Waits for all that was enqueued: the one synchronisation of a step. */
     enum status (*finish)(const struct ops *);
+
+    /* Once a step, before its first layer: what attention can prepare for all layers (angles, splits).
+     * lazy_prefill and lazy_decode of the step then get the same sequences in device memory.  The CPU
+     * prepares nothing. */
+    enum status (*begin_step)(const struct ops *, struct attn_step);
 
     enum status (*embed)(const struct ops *, struct embed_args);
     enum status (*rmsnorm)(const struct ops *, struct rmsnorm_args);
