@@ -79,9 +79,13 @@ random_text(uint64_t *rng)
     static const char *const pieces[] = {"a",    "Zeile\n", "\"quoted\\\"", "\x01\x1f", "Å",
                                          "日本", "😀"};
     char *text = zalloc(64);
+    size_t length = 0;
 
     for (uint64_t n = random_next(rng) % 5; n > 0; n--) {
-        strcat(text, pieces[random_next(rng) % (sizeof(pieces) / sizeof(pieces[0]))]);
+        const char *piece = pieces[random_next(rng) % (sizeof(pieces) / sizeof(pieces[0]))];
+
+        memcpy(text + length, piece, strlen(piece));
+        length += strlen(piece);
     }
     return text;
 }

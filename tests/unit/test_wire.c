@@ -250,7 +250,7 @@ static const char *
 source_path(const char *name)
 {
     static char path[4096];
-    const char *srcdir = getenv("srcdir");
+    const char *srcdir = getenv("KVASIR_SRCDIR");
 
     (void)snprintf(path, sizeof(path), "%s/proto/kvasir/v1/%s", srcdir == NULL ? "." : srcdir,
                    name);
