@@ -6,5 +6,7 @@ AC_DEFUN([KV_ENABLE_FUZZ], [
     [], [enable_fuzz=no])
   AS_VAR_IF([enable_fuzz], [no], [],
     [SANITIZE_CFLAGS="$SANITIZE_CFLAGS -fsanitize=fuzzer-no-link"])
+  # Not a literal in Makefile.am: automake wants linker flags out of LDADD.
+  AC_SUBST([FUZZ_ENGINE], [-fsanitize=fuzzer])
   AM_CONDITIONAL([FUZZ], [test "x$enable_fuzz" != xno])
 ])
