@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* llama - the forward pass of one step of a Llama model over the table of operations.
+ *
+ *   x = embed(ids)
+ *   each layer:  h = norm(x);  qkv = h Wqkv;  K, V of ALL rows go to their blocks;  a = attention(q)
+ *                x += a Wo;    h = norm(x);   x += swiglu(h Wgu) Wd
+ *   logits = norm(x) Wout, for the rows that ask for them
+ *
+ * All rows' K and V of a layer are written before attention reads any, so a document under
+ * construction and a query that cites it may share a step.  Rows that nobody asks logits of leave
+ * after the last layer's K and V are written: nothing reads them any further.
+ *
+ * Works on the device memory of the operations.  One thread. */
+#ifndef WORKER_LLAMA_H
+#define WORKER_LLAMA_H
+
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/ops.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+struct llama;
+
+struct llama_config {
+    const struct model_config *model; /* all pointers are borrowed until llama_destroy */
+    const struct weights_plan *plan;
+    const void *weights; /* plan->bytes */
+    void *kv;            /* block_count blocks of kv_layout_block_bytes(&layout) */
+    struct kv_layout layout;
+    uint32_t block_count;
+    const struct ops *ops;
+    uint32_t rows_max;   /* rows of a step */
+    uint32_t logits_max; /* rows of a step that want logits */
+};
+
+/* A step, prepared by the caller.  Sequences of one row come first and their rows are the first rows
+ * of the step, in the same order: those take the split-key path (lazy_decode), the others
+ * lazy_prefill; the results are bitwise equal. */
+struct llama_step {
+    uint32_t n_rows;
+    const uint32_t *ids;       /* [n_rows] token ids, below V */
+    const uint32_t *row_block; /* [n_rows] block that receives K and V */
+    const uint32_t *row_slot;  /* [n_rows] token slot in it */
+    const uint32_t *row_pos;   /* [n_rows] segment-local position */
+    uint32_t n_seqs;
+    uint32_t n_single; /* seqs[0..n_single) have one row each: rows 0..n_single */
+    const struct attn_seq *seqs;
+    const struct attn_segment *segs;
+    const uint32_t *block_ids;
+    uint32_t n_logits;
+    const uint32_t *logit_rows; /* [n_logits] */
+};
+
+/* Allocates every buffer for rows_max rows.  ST_INVALID: the layout or the type of the weights does
+ * not fit the model or the operations; ST_NO_MEMORY. */
+enum status llama_new(const struct llama_config *config, struct llama **llama_out);
+void llama_destroy(struct llama **llama);
+
+/* Makes room for a step whose single-row sequences need `partials` partial results in all
+ * (lazy_decode_partials) with `singles` sequences; the only thing that grows after the start. */
+enum status llama_reserve(struct llama *llama, uint32_t singles, uint32_t partials);
+
+/* Runs a step; allocates nothing.  *logits_out is f32 [n_logits, V] in the order of logit_rows,
+ * borrowed until the next call.  Fails only as its operations fail: then the worker is broken. */
+enum status llama_forward(struct llama *llama, const struct llama_step *step,
+                          const float **logits_out);
+
+#endif
