@@ -6,121 +6,179 @@
 
 #include "common/mem.h"
 
+/* Device buffers, with what one holds. */
+enum buffer {
+    /* Activations of all rows, [rows_max, ...]. */
+    BUF_X,       /* C: the residual stream */
+    BUF_DELTA,   /* C: what the last block adds to it */
+    BUF_H,       /* C: normed */
+    BUF_QKV,     /* (H + 2 Hkv) D */
+    BUF_Q,       /* H D, raw */
+    BUF_ATTN,    /* H D */
+    BUF_GATE_UP, /* 2F */
+    BUF_FFN,     /* F */
+    /* Of the rows that want logits, [logits_max, ...]. */
+    BUF_X_LAST,    /* C */
+    BUF_ATTN_LAST, /* H D */
+    BUF_LOGITS,    /* V, f32 */
+    /* The step's description, sent up once a step. */
+    BUF_IDS, /* u32 [rows_max], as the next three */
+    BUF_ROW_BLOCK,
+    BUF_ROW_SLOT,
+    BUF_ROW_POS,
+    BUF_LOGIT_ROWS,    /* u32 [logits_max] */
+    BUF_SEQS,          /* attn_seq [rows_max]: each has at least a row */
+    BUF_PARTIAL_FIRST, /* u32 [rows_max + 1] */
+    BUF_INV_FREQ,      /* f64 [D/2], sent up at the start */
+    /* Sampling. */
+    BUF_PARAMS,    /* sample_params [logits_max] */
+    BUF_RESULTS,   /* sample_result [logits_max] */
+    BUF_WORKSPACE, /* sample_workspace_bytes(logits_max, V) */
+    /* Those that llama_reserve grows. */
+    BUF_GROWING,
+    BUF_SEGS = BUF_GROWING, /* attn_segment [room.segs] */
+    BUF_BLOCK_IDS,          /* u32 [room.block_ids] */
+    BUF_O,                  /* f32 [room.partials, H, D] */
+    BUF_ML,                 /* f32 [room.partials, H, 2] */
+    BUF_HISTORY,            /* u32 [room.history] */
+    BUFFERS,
+};
+
 struct llama {
     struct llama_config config;
     struct attn_desc desc; /* what all attention calls share; the step's part is filled per step */
-
-    /* Activations, [rows_max, ...]. */
-    float *x;       /* C: the residual stream */
-    float *delta;   /* C: what the last block adds to it */
-    float *h;       /* C: normed */
-    float *qkv;     /* (H + 2 Hkv) D */
-    float *q;       /* H D, raw */
-    float *attn;    /* H D */
-    float *gate_up; /* 2F */
-    float *ffn;     /* F */
-
-    /* Of the rows that want logits, [logits_max, ...]. */
-    float *x_last;    /* C */
-    float *attn_last; /* H D */
-    float *logits;    /* V */
-
-    /* Partial results of single-row sequences; grown by llama_reserve. */
-    float *o;                /* [partials_max, H, D] */
-    float *ml;               /* [partials_max, H, 2] */
-    uint32_t *partial_first; /* [singles_max + 1] */
-    uint32_t partials_max;
-    uint32_t singles_max;
+    struct llama_room room;
+    void *buffers[BUFFERS];
+    size_t buffer_bytes[BUFFERS];
+    uint32_t *partial_first;      /* [rows_max + 1], host side of BUF_PARTIAL_FIRST */
+    struct sample_params *params; /* [logits_max], host side of BUF_PARAMS */
 };
 
-static const void *
-weight_at(const struct llama *llama, enum weight kind, uint32_t layer)
+static size_t
+bytes_of_buffer(const struct llama *llama, enum buffer kind)
 {
-    return (const char *)llama->config.weights + weights_offset(llama->config.plan, kind, layer);
+    const struct model_config *m = llama->config.model;
+    const struct llama_room *room = &llama->room;
+    size_t rows = llama->config.rows_max;
+    size_t last = llama->config.logits_max;
+    size_t element = llama->config.ops->activation_bytes;
+    size_t HD = (size_t)m->H * m->D;
+
+    switch (kind) {
+    case BUF_X:
+    case BUF_DELTA:
+    case BUF_H: return rows * m->C * element;
+    case BUF_QKV: return rows * (m->H + 2 * (size_t)m->Hkv) * m->D * element;
+    case BUF_Q:
+    case BUF_ATTN: return rows * HD * element;
+    case BUF_GATE_UP: return rows * 2 * m->F * element;
+    case BUF_FFN: return rows * m->F * element;
+    case BUF_X_LAST: return last * m->C * element;
+    case BUF_ATTN_LAST: return last * HD * element;
+    case BUF_LOGITS: return last * m->V * sizeof(float);
+    case BUF_IDS:
+    case BUF_ROW_BLOCK:
+    case BUF_ROW_SLOT:
+    case BUF_ROW_POS: return rows * sizeof(uint32_t);
+    case BUF_LOGIT_ROWS: return last * sizeof(uint32_t);
+    case BUF_SEQS: return rows * sizeof(struct attn_seq);
+    case BUF_PARTIAL_FIRST: return (rows + 1) * sizeof(uint32_t);
+    case BUF_INV_FREQ: return m->D / 2 * sizeof(double);
+    case BUF_PARAMS: return last * sizeof(struct sample_params);
+    case BUF_RESULTS: return last * sizeof(struct sample_result);
+    case BUF_WORKSPACE: return sample_workspace_bytes((uint32_t)last, m->V);
+    case BUF_SEGS: return room->segs * sizeof(struct attn_segment);
+    case BUF_BLOCK_IDS: return room->block_ids * sizeof(uint32_t);
+    case BUF_O: return room->partials * HD * sizeof(float);
+    case BUF_ML: return room->partials * m->H * 2 * sizeof(float);
+    case BUF_HISTORY: return room->history * sizeof(uint32_t);
+    case BUFFERS: break;
+    }
+    return 0;
+}
+
+/* Makes buffers [first, BUFFERS) as big as the room asks; contents are of one step, so nothing is kept. */
+static enum status
+allocate_buffers(struct llama *llama, enum buffer first)
+{
+    const struct ops *ops = llama->config.ops;
+
+    for (int i = first; i < BUFFERS; i++) {
+        size_t bytes = bytes_of_buffer(llama, (enum buffer)i);
+
+        if (bytes > llama->buffer_bytes[i]) {
+            ops->release(ops, llama->buffers[i]);
+            llama->buffers[i] = NULL;
+            llama->buffer_bytes[i] = 0;
+            TRY(ops->alloc(ops, bytes, &llama->buffers[i]));
+            llama->buffer_bytes[i] = bytes;
+        }
+    }
+    return ST_OK;
 }
 
 static enum status
 check_config(const struct llama_config *config)
 {
     const struct model_config *m = config->model;
+    size_t weight_bytes = config->plan->type == WEIGHT_F32 ? 4 : 2;
 
     TRY(kv_layout_check(&config->layout));
     if (config->layout.L != m->L || config->layout.Hkv != m->Hkv || config->layout.D != m->D) {
         return ERR(ST_INVALID, "KV layout of %u layers, %u heads of %u; the model has %u, %u of %u",
                    config->layout.L, config->layout.Hkv, config->layout.D, m->L, m->Hkv, m->D);
     }
-    if (config->plan->type != WEIGHT_F32) {
-        return ERR(ST_INVALID, "weights of type %d: the %s operations read float32",
-                   (int)config->plan->type, config->ops->name);
+    if (weight_bytes != config->ops->activation_bytes) {
+        return ERR(ST_INVALID, "weights of %zu bytes an element: the %s operations read %zu",
+                   weight_bytes, config->ops->name, config->ops->activation_bytes);
     }
-    if (config->rows_max == 0 || config->logits_max == 0 || config->logits_max > config->rows_max) {
-        return ERR(ST_INVALID, "step of %u rows, %u with logits: both must be at least 1, in order",
-                   config->rows_max, config->logits_max);
+    if (config->rows_max == 0 || config->rows_max > LLAMA_ROWS_MAX || config->logits_max == 0
+        || config->logits_max > config->rows_max) {
+        return ERR(ST_INVALID, "steps of %u rows, %u with logits: 1 to %u, not more with logits",
+                   config->rows_max, config->logits_max, LLAMA_ROWS_MAX);
     }
     return ST_OK;
 }
 
 static enum status
-allocate_buffers(struct llama *llama)
+start(struct llama *llama)
 {
+    const struct ops *ops = llama->config.ops;
     const struct model_config *m = llama->config.model;
-    size_t rows = llama->config.rows_max;
-    size_t last = llama->config.logits_max;
-    struct {
-        float **buffer;
-        size_t rows;
-        size_t width;
-    } wanted[] = {
-        {&llama->x, rows, m->C},
-        {&llama->delta, rows, m->C},
-        {&llama->h, rows, m->C},
-        {&llama->qkv, rows, (size_t)(m->H + 2 * m->Hkv) * m->D},
-        {&llama->q, rows, (size_t)m->H * m->D},
-        {&llama->attn, rows, (size_t)m->H * m->D},
-        {&llama->gate_up, rows, 2 * (size_t)m->F},
-        {&llama->ffn, rows, m->F},
-        {&llama->x_last, last, m->C},
-        {&llama->attn_last, last, (size_t)m->H * m->D},
-        {&llama->logits, last, m->V},
-    };
 
-    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        *wanted[i].buffer = mem_zalloc(wanted[i].rows, wanted[i].width * sizeof(float));
-        if (*wanted[i].buffer == NULL) {
-            return ERR(ST_NO_MEMORY, "activations of %zu rows of %zu", wanted[i].rows,
-                       wanted[i].width);
-        }
+    llama->partial_first = mem_zalloc((size_t)llama->config.rows_max + 1, sizeof(uint32_t));
+    llama->params = mem_zalloc(llama->config.logits_max, sizeof(llama->params[0]));
+    if (llama->partial_first == NULL || llama->params == NULL) {
+        return ERR(ST_NO_MEMORY, "a step of %u rows", llama->config.rows_max);
     }
+    llama->room = (struct llama_room){.segs = 1, .block_ids = 1, .partials = 1, .history = 1};
+    TRY(allocate_buffers(llama, BUF_X));
+    TRY(ops->upload(ops, llama->buffers[BUF_INV_FREQ], m->inv_freq, m->D / 2 * sizeof(double)));
+    TRY(ops->finish(ops));
+    llama->desc = (struct attn_desc){
+        .kv = llama->config.kv,
+        .layout = llama->config.layout,
+        .n_blocks = llama->config.block_count,
+        .H = m->H,
+        .inv_freq = llama->buffers[BUF_INV_FREQ],
+        .rope_scale = m->rope_scale,
+        .scale = (float)(1.0 / sqrt((double)m->D)),
+    };
     return ST_OK;
 }
 
 enum status
 llama_new(const struct llama_config *config, struct llama **llama_out)
 {
-    enum status st = check_config(config);
-    struct llama *llama = NULL;
+    TRY(check_config(config));
+    struct llama *llama = mem_zalloc(1, sizeof(*llama));
 
-    if (st != ST_OK) {
-        return st;
-    }
-    llama = mem_zalloc(1, sizeof(*llama));
     if (llama == NULL) {
-        return ERR(ST_NO_MEMORY, "llama");
+        return ERR(ST_NO_MEMORY, "a model instance");
     }
     llama->config = *config;
-    llama->desc = (struct attn_desc){
-        .kv = config->kv,
-        .layout = config->layout,
-        .n_blocks = config->block_count,
-        .H = config->model->H,
-        .inv_freq = config->model->inv_freq,
-        .rope_scale = config->model->rope_scale,
-        .scale = (float)(1.0 / sqrt((double)config->model->D)),
-    };
-    st = allocate_buffers(llama);
-    if (st == ST_OK) {
-        st = llama_reserve(llama, 1, 1);
-    }
+    enum status st = start(llama);
+
     if (st != ST_OK) {
         llama_destroy(&llama);
         return st;
@@ -132,96 +190,100 @@ llama_new(const struct llama_config *config, struct llama **llama_out)
 void
 llama_destroy(struct llama **llama)
 {
-    struct llama *l = *llama;
-
-    if (l == NULL) {
+    if (*llama == NULL) {
         return;
     }
-    float *buffers[] = {l->x,   l->delta,  l->h,         l->qkv,    l->q, l->attn, l->gate_up,
-                        l->ffn, l->x_last, l->attn_last, l->logits, l->o, l->ml};
+    const struct ops *ops = (*llama)->config.ops;
 
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
-        mem_free(buffers[i]);
+    for (int i = 0; i < BUFFERS; i++) {
+        ops->release(ops, (*llama)->buffers[i]);
     }
-    mem_free(l->partial_first);
+    mem_free((*llama)->partial_first);
+    mem_free((*llama)->params);
     MEM_FREE(*llama);
 }
 
-/* Contents are of one layer only, so nothing is copied: the old storage goes first. */
-static enum status
-grow_floats(float **buffer, size_t count, size_t width)
+static size_t
+max_size(size_t a, size_t b)
 {
-    float *grown = mem_zalloc(count, width * sizeof(float));
-
-    if (grown == NULL) {
-        return ERR(ST_NO_MEMORY, "%zu partial attention results", count);
-    }
-    mem_free(*buffer);
-    *buffer = grown;
-    return ST_OK;
+    return a > b ? a : b;
 }
 
 enum status
-llama_reserve(struct llama *llama, uint32_t singles, uint32_t partials)
+llama_reserve(struct llama *llama, const struct llama_room *room)
 {
-    const struct model_config *m = llama->config.model;
+    llama->room = (struct llama_room){
+        .segs = max_size(llama->room.segs, room->segs),
+        .block_ids = max_size(llama->room.block_ids, room->block_ids),
+        .partials = max_size(llama->room.partials, room->partials),
+        .history = max_size(llama->room.history, room->history),
+    };
+    return allocate_buffers(llama, BUF_GROWING);
+}
 
-    if (singles > llama->singles_max) {
-        uint32_t *grown = mem_realloc(llama->partial_first, (size_t)singles + 1, sizeof(uint32_t));
-
-        if (grown == NULL) {
-            return ERR(ST_NO_MEMORY, "%u decoding sequences", singles);
-        }
-        llama->partial_first = grown;
-        llama->singles_max = singles;
-    }
-    if (partials > llama->partials_max) {
-        llama->partials_max = 0;
-        TRY(grow_floats(&llama->o, partials, (size_t)m->H * m->D));
-        TRY(grow_floats(&llama->ml, partials, (size_t)m->H * 2));
-        llama->partials_max = partials;
-    }
-    return ST_OK;
+static const void *
+weight_at(const struct llama *llama, enum weight kind, uint32_t layer)
+{
+    return (const char *)llama->config.weights + weights_offset(llama->config.plan, kind, layer);
 }
 
 static enum status
-matmul(const struct llama *llama, const float *x, enum weight kind, uint32_t layer, float *y,
+matmul(const struct llama *llama, enum buffer x, enum weight kind, uint32_t layer, enum buffer y,
        uint32_t rows, uint32_t n, uint32_t k)
 {
     const struct ops *ops = llama->config.ops;
 
-    return ops->gemm(
-        ops, (struct gemm_args){
-                 .x = x, .w = weight_at(llama, kind, layer), .y = y, .M = rows, .N = n, .K = k});
+    return ops->gemm(ops, (struct gemm_args){.x = llama->buffers[x],
+                                             .w = weight_at(llama, kind, layer),
+                                             .y = llama->buffers[y],
+                                             .M = rows,
+                                             .N = n,
+                                             .K = k});
 }
 
-/* x += delta (NULL: nothing to add); h = norm(x). */
+/* x += delta, if there is one; h = norm(x). */
 static enum status
-norm(const struct llama *llama, float *x, const float *delta, enum weight kind, uint32_t layer,
+norm(const struct llama *llama, enum buffer x, bool has_delta, enum weight kind, uint32_t layer,
      uint32_t rows)
 {
     const struct ops *ops = llama->config.ops;
 
-    return ops->rmsnorm(ops, (struct rmsnorm_args){.x = x,
-                                                   .delta = delta,
-                                                   .weight = weight_at(llama, kind, layer),
-                                                   .out = llama->h,
-                                                   .T = rows,
-                                                   .C = llama->config.model->C,
-                                                   .eps = llama->config.model->rms_eps});
+    return ops->rmsnorm(ops,
+                        (struct rmsnorm_args){.x = llama->buffers[x],
+                                              .delta = has_delta ? llama->buffers[BUF_DELTA] : NULL,
+                                              .weight = weight_at(llama, kind, layer),
+                                              .out = llama->buffers[BUF_H],
+                                              .T = rows,
+                                              .C = llama->config.model->C,
+                                              .eps = llama->config.model->rms_eps});
 }
 
-/* Rows of `table` in the order of `rows`: what embed does, over activations. */
 static enum status
-gather(const struct llama *llama, const float *table, uint32_t table_rows, const uint32_t *rows,
-       uint32_t n_rows, uint32_t width, float *out)
+embed(const struct llama *llama, const struct llama_step *step)
 {
     const struct ops *ops = llama->config.ops;
 
-    return ops->embed(
-        ops,
-        (struct embed_args){
-            .table = table, .ids = rows, .out = out, .T = n_rows, .C = width, .V = table_rows});
+    return ops->embed(ops, (struct embed_args){.table = weight_at(llama, WEIGHT_EMBED, 0),
+                                               .ids = llama->buffers[BUF_IDS],
+                                               .out = llama->buffers[BUF_X],
+                                               .T = step->n_rows,
+                                               .C = llama->config.model->C,
+                                               .V = llama->config.model->V});
+}
+
+/* The rows that want logits: an embedding whose table is the activations. */
+static enum status
+gather(const struct llama *llama, const struct llama_step *step, enum buffer from, uint32_t width,
+       enum buffer to)
+{
+    const struct ops *ops = llama->config.ops;
+
+    return ops->embed(ops, (struct embed_args){.table = llama->buffers[from],
+                                               .ids = llama->buffers[BUF_LOGIT_ROWS],
+                                               .out = llama->buffers[to],
+                                               .T = step->n_logits,
+                                               .C = width,
+                                               .V = step->n_rows});
 }
 
 /* K and V of all rows of the step go to their blocks; raw Q is gathered. */
@@ -231,21 +293,46 @@ append(const struct llama *llama, const struct llama_step *step, uint32_t layer)
     const struct ops *ops = llama->config.ops;
     const struct model_config *m = llama->config.model;
 
-    TRY(matmul(llama, llama->h, WEIGHT_QKV, layer, llama->qkv, step->n_rows,
-               (m->H + 2 * m->Hkv) * m->D, m->C));
-    return ops->rope_append(ops, (struct rope_append_args){.qkv = llama->qkv,
-                                                           .q_out = llama->q,
-                                                           .kv = llama->config.kv,
-                                                           .layout = llama->config.layout,
-                                                           .layer = layer,
-                                                           .n_blocks = llama->config.block_count,
-                                                           .row_block = step->row_block,
-                                                           .row_slot = step->row_slot,
-                                                           .row_pos = step->row_pos,
-                                                           .inv_freq = m->inv_freq,
-                                                           .rope_scale = m->rope_scale,
-                                                           .T = step->n_rows,
-                                                           .H = m->H});
+    TRY(matmul(llama, BUF_H, WEIGHT_QKV, layer, BUF_QKV, step->n_rows, (m->H + 2 * m->Hkv) * m->D,
+               m->C));
+    return ops->rope_append(ops,
+                            (struct rope_append_args){.qkv = llama->buffers[BUF_QKV],
+                                                      .q_out = llama->buffers[BUF_Q],
+                                                      .kv = llama->config.kv,
+                                                      .layout = llama->config.layout,
+                                                      .layer = layer,
+                                                      .n_blocks = llama->config.block_count,
+                                                      .row_block = llama->buffers[BUF_ROW_BLOCK],
+                                                      .row_slot = llama->buffers[BUF_ROW_SLOT],
+                                                      .row_pos = llama->buffers[BUF_ROW_POS],
+                                                      .inv_freq = llama->buffers[BUF_INV_FREQ],
+                                                      .rope_scale = m->rope_scale,
+                                                      .T = step->n_rows,
+                                                      .H = m->H});
+}
+
+static enum status
+attend_singles(const struct llama *llama, const struct llama_step *step, struct attn_desc desc)
+{
+    const struct ops *ops = llama->config.ops;
+
+    desc.seqs = llama->buffers[BUF_SEQS];
+    desc.n_seqs = step->n_single;
+    TRY(ops->lazy_decode(
+        ops, (struct lazy_decode_args){.desc = desc,
+                                       .q = llama->buffers[BUF_Q],
+                                       .o = llama->buffers[BUF_O],
+                                       .ml = llama->buffers[BUF_ML],
+                                       .partial_first = llama->buffers[BUF_PARTIAL_FIRST],
+                                       .n_partials = llama->partial_first[step->n_single]}));
+    return ops->attn_merge(
+        ops, (struct attn_merge_args){.o = llama->buffers[BUF_O],
+                                      .ml = llama->buffers[BUF_ML],
+                                      .partial_first = llama->buffers[BUF_PARTIAL_FIRST],
+                                      .out = llama->buffers[BUF_ATTN],
+                                      .n_rows = step->n_single,
+                                      .H = desc.H,
+                                      .D = desc.layout.D});
 }
 
 static enum status
@@ -255,47 +342,52 @@ attend(const struct llama *llama, const struct llama_step *step, uint32_t layer)
     struct attn_desc desc = llama->desc;
 
     desc.layer = layer;
-    desc.block_ids = step->block_ids;
-    desc.segs = step->segs;
+    desc.block_ids = llama->buffers[BUF_BLOCK_IDS];
+    desc.segs = llama->buffers[BUF_SEGS];
     if (step->n_single > 0) {
-        desc.seqs = step->seqs;
-        desc.n_seqs = step->n_single;
-        TRY(ops->lazy_decode(ops,
-                             (struct lazy_decode_args){.desc = desc,
-                                                       .q = llama->q,
-                                                       .o = llama->o,
-                                                       .ml = llama->ml,
-                                                       .partial_first = llama->partial_first}));
-        TRY(ops->attn_merge(ops, (struct attn_merge_args){.o = llama->o,
-                                                          .ml = llama->ml,
-                                                          .partial_first = llama->partial_first,
-                                                          .out = llama->attn,
-                                                          .n_rows = step->n_single,
-                                                          .H = desc.H,
-                                                          .D = desc.layout.D}));
+        TRY(attend_singles(llama, step, desc));
     }
     if (step->n_seqs > step->n_single) {
-        desc.seqs = step->seqs + step->n_single;
+        desc.seqs = (const struct attn_seq *)llama->buffers[BUF_SEQS] + step->n_single;
         desc.n_seqs = step->n_seqs - step->n_single;
-        TRY(ops->lazy_prefill(
-            ops, (struct lazy_prefill_args){.desc = desc, .q = llama->q, .out = llama->attn}));
+        TRY(ops->lazy_prefill(ops, (struct lazy_prefill_args){.desc = desc,
+                                                              .q = llama->buffers[BUF_Q],
+                                                              .out = llama->buffers[BUF_ATTN]}));
     }
     return ST_OK;
 }
 
-/* From attention's output to the end of the layer; leaves what is to be added to x in `delta`. */
+/* From attention's output to the end of the layer; what is to be added to x stays in BUF_DELTA. */
 static enum status
-finish_layer(const struct llama *llama, float *x, const float *attn, uint32_t layer, uint32_t rows)
+finish_layer(const struct llama *llama, enum buffer x, enum buffer attn, uint32_t layer,
+             uint32_t rows)
 {
     const struct ops *ops = llama->config.ops;
     const struct model_config *m = llama->config.model;
 
-    TRY(matmul(llama, attn, WEIGHT_ATTN_OUT, layer, llama->delta, rows, m->C, m->H * m->D));
-    TRY(norm(llama, x, llama->delta, WEIGHT_FFN_NORM, layer, rows));
-    TRY(matmul(llama, llama->h, WEIGHT_GATE_UP, layer, llama->gate_up, rows, 2 * m->F, m->C));
-    TRY(ops->swiglu(ops, (struct swiglu_args){
-                             .gate_up = llama->gate_up, .out = llama->ffn, .T = rows, .F = m->F}));
-    return matmul(llama, llama->ffn, WEIGHT_DOWN, layer, llama->delta, rows, m->C, m->F);
+    TRY(matmul(llama, attn, WEIGHT_ATTN_OUT, layer, BUF_DELTA, rows, m->C, m->H * m->D));
+    TRY(norm(llama, x, true, WEIGHT_FFN_NORM, layer, rows));
+    TRY(matmul(llama, BUF_H, WEIGHT_GATE_UP, layer, BUF_GATE_UP, rows, 2 * m->F, m->C));
+    TRY(ops->swiglu(ops, (struct swiglu_args){.gate_up = llama->buffers[BUF_GATE_UP],
+                                              .out = llama->buffers[BUF_FFN],
+                                              .T = rows,
+                                              .F = m->F}));
+    return matmul(llama, BUF_FFN, WEIGHT_DOWN, layer, BUF_DELTA, rows, m->C, m->F);
+}
+
+/* The last layer after its K and V are written, for the rows that want logits only. */
+static enum status
+finish_model(const struct llama *llama, const struct llama_step *step)
+{
+    const struct model_config *m = llama->config.model;
+    uint32_t n = step->n_logits;
+
+    TRY(attend(llama, step, m->L - 1));
+    TRY(gather(llama, step, BUF_X, m->C, BUF_X_LAST));
+    TRY(gather(llama, step, BUF_ATTN, m->H * m->D, BUF_ATTN_LAST));
+    TRY(finish_layer(llama, BUF_X_LAST, BUF_ATTN_LAST, m->L - 1, n));
+    TRY(norm(llama, BUF_X_LAST, true, WEIGHT_OUT_NORM, 0, n));
+    return matmul(llama, BUF_H, WEIGHT_OUTPUT, 0, BUF_LOGITS, n, m->V, m->C);
 }
 
 static void
@@ -303,47 +395,111 @@ plan_partials(struct llama *llama, const struct llama_step *step)
 {
     uint32_t n = 0;
 
-    assert(step->n_single <= llama->singles_max);
     for (uint32_t i = 0; i < step->n_single; i++) {
         assert(step->seqs[i].n_rows == 1 && step->seqs[i].row_first == i);
         llama->partial_first[i] = n;
         n += lazy_decode_partials(&step->seqs[i], step->segs);
     }
     llama->partial_first[step->n_single] = n;
-    assert(n <= llama->partials_max);
+    assert(n <= llama->room.partials);
+}
+
+static enum status
+send_step(struct llama *llama, const struct llama_step *step)
+{
+    const struct ops *ops = llama->config.ops;
+    size_t row_bytes = step->n_rows * sizeof(uint32_t);
+    const struct {
+        enum buffer to;
+        const void *from;
+        size_t bytes;
+    } parts[] = {
+        {BUF_IDS, step->ids, row_bytes},
+        {BUF_ROW_BLOCK, step->row_block, row_bytes},
+        {BUF_ROW_SLOT, step->row_slot, row_bytes},
+        {BUF_ROW_POS, step->row_pos, row_bytes},
+        {BUF_SEQS, step->seqs, step->n_seqs * sizeof(step->seqs[0])},
+        {BUF_SEGS, step->segs, step->n_segs * sizeof(step->segs[0])},
+        {BUF_BLOCK_IDS, step->block_ids, step->n_block_ids * sizeof(uint32_t)},
+        {BUF_PARTIAL_FIRST, llama->partial_first, (step->n_single + (size_t)1) * sizeof(uint32_t)},
+        {BUF_LOGIT_ROWS, step->logit_rows, step->n_logits * sizeof(uint32_t)},
+    };
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        assert(parts[i].bytes <= llama->buffer_bytes[parts[i].to]);
+        if (parts[i].bytes > 0) {
+            TRY(ops->upload(ops, llama->buffers[parts[i].to], parts[i].from, parts[i].bytes));
+        }
+    }
+    return ST_OK;
 }
 
 enum status
-llama_forward(struct llama *llama, const struct llama_step *step, const float **logits_out)
+llama_forward(struct llama *llama, const struct llama_step *step)
 {
     const struct model_config *m = llama->config.model;
-    const float *delta = NULL;
 
-    assert(step->n_rows <= llama->config.rows_max);
-    assert(step->n_logits <= llama->config.logits_max);
     plan_partials(llama, step);
-    TRY(gather(llama, weight_at(llama, WEIGHT_EMBED, 0), m->V, step->ids, step->n_rows, m->C,
-               llama->x));
+    TRY(send_step(llama, step));
+    TRY(embed(llama, step));
     for (uint32_t layer = 0; layer < m->L; layer++) {
-        TRY(norm(llama, llama->x, delta, WEIGHT_ATTN_NORM, layer, step->n_rows));
+        TRY(norm(llama, BUF_X, layer > 0, WEIGHT_ATTN_NORM, layer, step->n_rows));
         TRY(append(llama, step, layer));
-        if (layer + 1 == m->L) {
-            break;
+        if (layer + 1 < m->L) {
+            TRY(attend(llama, step, layer));
+            TRY(finish_layer(llama, BUF_X, BUF_ATTN, layer, step->n_rows));
         }
-        TRY(attend(llama, step, layer));
-        TRY(finish_layer(llama, llama->x, llama->attn, layer, step->n_rows));
-        delta = llama->delta;
     }
-    if (step->n_logits > 0) {
-        TRY(attend(llama, step, m->L - 1));
-        TRY(gather(llama, llama->x, step->n_rows, step->logit_rows, step->n_logits, m->C,
-                   llama->x_last));
-        TRY(gather(llama, llama->attn, step->n_rows, step->logit_rows, step->n_logits, m->H * m->D,
-                   llama->attn_last));
-        TRY(finish_layer(llama, llama->x_last, llama->attn_last, m->L - 1, step->n_logits));
-        TRY(norm(llama, llama->x_last, llama->delta, WEIGHT_OUT_NORM, 0, step->n_logits));
-        TRY(matmul(llama, llama->h, WEIGHT_OUTPUT, 0, llama->logits, step->n_logits, m->V, m->C));
+    return step->n_logits > 0 ? finish_model(llama, step) : ST_OK;
+}
+
+static const float *
+logits_at(const struct llama *llama, uint32_t row)
+{
+    return (const float *)llama->buffers[BUF_LOGITS] + (size_t)row * llama->config.model->V;
+}
+
+enum status
+llama_sample(struct llama *llama, uint32_t first, uint32_t count,
+             const struct sample_params *params, struct sample_result *results)
+{
+    const struct ops *ops = llama->config.ops;
+    uint32_t *history = llama->buffers[BUF_HISTORY];
+    size_t n_history = 0;
+
+    if (count == 0) {
+        return ops->finish(ops);
     }
-    *logits_out = llama->logits;
-    return ST_OK;
+    assert(first + count <= llama->config.logits_max);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t bytes = params[i].n_history * sizeof(uint32_t);
+
+        assert(n_history + params[i].n_history <= llama->room.history);
+        llama->params[i] = params[i];
+        llama->params[i].history = history + n_history;
+        if (bytes > 0) {
+            TRY(ops->upload(ops, history + n_history, params[i].history, bytes));
+        }
+        n_history += params[i].n_history;
+    }
+    TRY(ops->upload(ops, llama->buffers[BUF_PARAMS], llama->params, count * sizeof(*params)));
+    TRY(ops->sample(ops, (struct sample_args){.logits = logits_at(llama, first),
+                                              .params = llama->buffers[BUF_PARAMS],
+                                              .results = llama->buffers[BUF_RESULTS],
+                                              .workspace = llama->buffers[BUF_WORKSPACE],
+                                              .R = count,
+                                              .V = llama->config.model->V}));
+    TRY(ops->download(ops, results, llama->buffers[BUF_RESULTS], count * sizeof(*results)));
+    return ops->finish(ops);
+}
+
+enum status
+llama_logits(struct llama *llama, uint32_t count, float *logits_out)
+{
+    const struct ops *ops = llama->config.ops;
+    size_t bytes = (size_t)count * llama->config.model->V * sizeof(float);
+
+    assert(bytes <= llama->buffer_bytes[BUF_LOGITS]);
+    TRY(ops->download(ops, logits_out, llama->buffers[BUF_LOGITS], bytes));
+    return ops->finish(ops);
 }

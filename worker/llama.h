@@ -10,10 +10,12 @@
  * construction and a query that cites it may share a step.  Rows that nobody asks logits of leave
  * after the last layer's K and V are written: nothing reads them any further.
  *
- * Works on the device memory of the operations.  One thread. */
+ * Weights, KV and activations are memory of the operations' device and are never touched from here.
+ * One thread. */
 #ifndef WORKER_LLAMA_H
 #define WORKER_LLAMA_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -23,21 +25,31 @@
 
 struct llama;
 
+#define LLAMA_ROWS_MAX (1u << 16) /* of a step */
+
 struct llama_config {
     const struct model_config *model; /* all pointers are borrowed until llama_destroy */
     const struct weights_plan *plan;
-    const void *weights; /* plan->bytes */
-    void *kv;            /* block_count blocks of kv_layout_block_bytes(&layout) */
+    const void *weights; /* device; plan->bytes */
+    void *kv;            /* device; block_count blocks of kv_layout_block_bytes(&layout) */
     struct kv_layout layout;
     uint32_t block_count;
     const struct ops *ops;
     uint32_t rows_max;   /* rows of a step */
-    uint32_t logits_max; /* rows of a step that want logits */
+    uint32_t logits_max; /* rows of a step that want logits, at most rows_max */
 };
 
-/* A step, prepared by the caller.  Sequences of one row come first and their rows are the first rows
- * of the step, in the same order: those take the split-key path (lazy_decode), the others
- * lazy_prefill; the results are bitwise equal. */
+/* What grows with the requests that are open; everything else is sized at the start. */
+struct llama_room {
+    size_t segs;      /* of all sequences of a step */
+    size_t block_ids; /* likewise */
+    size_t partials;  /* sum of lazy_decode_partials over its single-row sequences */
+    size_t history;   /* sum of n_history over the rows that are sampled */
+};
+
+/* A step, prepared by the caller in host memory that stays as it is until llama_sample.  Sequences of
+ * one row come first and their rows are the first rows of the step, in the same order: those take the
+ * split-key path (lazy_decode), the others lazy_prefill; the results are bitwise equal. */
 struct llama_step {
     uint32_t n_rows;
     const uint32_t *ids;       /* [n_rows] token ids, below V */
@@ -48,9 +60,11 @@ struct llama_step {
     uint32_t n_single; /* seqs[0..n_single) have one row each: rows 0..n_single */
     const struct attn_seq *seqs;
     const struct attn_segment *segs;
+    uint32_t n_segs;
     const uint32_t *block_ids;
-    uint32_t n_logits;
+    uint32_t n_block_ids;
     const uint32_t *logit_rows; /* [n_logits] */
+    uint32_t n_logits;
 };
 
 /* Allocates every buffer for rows_max rows.  ST_INVALID: the layout or the type of the weights does
@@ -58,13 +72,19 @@ struct llama_step {
 enum status llama_new(const struct llama_config *config, struct llama **llama_out);
 void llama_destroy(struct llama **llama);
 
-/* Makes room for a step whose single-row sequences need `partials` partial results in all
- * (lazy_decode_partials) with `singles` sequences; the only thing that grows after the start. */
-enum status llama_reserve(struct llama *llama, uint32_t singles, uint32_t partials);
+/* Makes room for steps of that size.  Never shrinks.  ST_NO_MEMORY. */
+enum status llama_reserve(struct llama *llama, const struct llama_room *room);
 
-/* Runs a step; allocates nothing.  *logits_out is f32 [n_logits, V] in the order of logit_rows,
- * borrowed until the next call.  Fails only as its operations fail: then the worker is broken. */
-enum status llama_forward(struct llama *llama, const struct llama_step *step,
-                          const float **logits_out);
+/* Enqueues a step; allocates nothing.  Fails only as its operations fail: then the worker is broken. */
+enum status llama_forward(struct llama *llama, const struct llama_step *step);
+
+/* Draws from logits [first, first + count) of the last llama_forward and waits for the device: the
+ * step's K and V are complete after it.  Histories are host memory.  A count of 0 only waits.
+ * ST_INVALID as sample says. */
+enum status llama_sample(struct llama *llama, uint32_t first, uint32_t count,
+                         const struct sample_params *params, struct sample_result *results);
+
+/* Copies logits [0, count) of the last llama_forward, [count, V], and waits.  Tests and tools. */
+enum status llama_logits(struct llama *llama, uint32_t count, float *logits_out);
 
 #endif

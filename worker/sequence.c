@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/sequence.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/mem.h"
+
+static uint32_t
+div_up(uint32_t a, uint32_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static enum status
+copy_ids(const uint32_t *from, size_t count, uint32_t limit, const char *what, uint32_t *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (from[i] >= limit) {
+            return ERR(ST_INVALID, "%s %zu is %" PRIu32 ": there are %" PRIu32, what, i, from[i],
+                       limit);
+        }
+        to[i] = from[i];
+    }
+    return ST_OK;
+}
+
+/* Room for the ids that the blocks can hold and one more, or for those that are there. */
+static enum status
+grow_ids(struct sequence *seq, uint64_t n_blocks, uint32_t block_tokens)
+{
+    uint64_t slots = n_blocks * block_tokens;
+    uint64_t wanted = (slots > seq->n_ids ? slots : seq->n_ids) + 1;
+
+    if (seq->own_offset + wanted > UINT32_MAX) {
+        return ERR(ST_INVALID, "%" PRIu64 " tokens at offset %" PRIu32 ": positions have 32 bits",
+                   wanted, seq->own_offset);
+    }
+    uint32_t *ids = mem_realloc(seq->ids, wanted, sizeof(ids[0]));
+
+    if (ids == NULL) {
+        return ERR(ST_NO_MEMORY, "a sequence of %" PRIu64 " tokens", wanted);
+    }
+    seq->ids = ids;
+    seq->ids_max = (uint32_t)wanted;
+    return ST_OK;
+}
+
+enum status
+sequence_grant(struct sequence *seq, const uint32_t *blocks, size_t count,
+               const struct sequence_limits *limits)
+{
+    size_t total = seq->n_blocks + count;
+
+    if (total > limits->block_count) {
+        return ERR(ST_INVALID, "%zu blocks: the arena has %" PRIu32, total, limits->block_count);
+    }
+    uint32_t *grown = mem_realloc(seq->blocks, total + 1, sizeof(grown[0]));
+
+    if (grown == NULL) {
+        return ERR(ST_NO_MEMORY, "a sequence of %zu blocks", total);
+    }
+    seq->blocks = grown;
+    TRY(copy_ids(blocks, count, limits->block_count, "own block", grown + seq->n_blocks));
+    TRY(grow_ids(seq, total, limits->block_tokens));
+    seq->n_blocks = (uint32_t)total;
+    return ST_OK;
+}
+
+static enum status
+fill_build(struct sequence *seq, const Kvasir__V1__Build *build,
+           const struct sequence_limits *limits)
+{
+    size_t n = build->n_token_ids;
+
+    if (n > UINT32_MAX / 2) {
+        return ERR(ST_INVALID, "a document of %zu tokens", n);
+    }
+    if (build->start > n) {
+        return ERR(ST_INVALID, "start %" PRIu32 " of a document of %zu tokens", build->start, n);
+    }
+    if (build->n_block_ids != div_up((uint32_t)n, limits->block_tokens)) {
+        return ERR(ST_INVALID, "%zu blocks for %zu tokens of %" PRIu32 " a block",
+                   build->n_block_ids, n, limits->block_tokens);
+    }
+    TRY(sequence_grant(seq, build->block_ids, build->n_block_ids, limits));
+    TRY(copy_ids(build->token_ids, n, limits->vocab_size, "token", seq->ids));
+    seq->n_ids = (uint32_t)n;
+    seq->n_prompt = (uint32_t)n;
+    seq->n_cached = build->start;
+    return ST_OK;
+}
+
+static struct sequence *
+new_sequence(uint64_t id, uint64_t order, bool is_build)
+{
+    struct sequence *seq = mem_zalloc(1, sizeof(*seq));
+
+    if (seq != NULL) {
+        list_init(&seq->link);
+        seq->id = id;
+        seq->order = order;
+        seq->is_build = is_build;
+        kvasir__v1__step_result__init(&seq->result);
+        kvasir__v1__token_logprob__init(&seq->logprob);
+        seq->logprobs[0] = &seq->logprob;
+    }
+    return seq;
+}
+
+enum status
+sequence_new_build(const Kvasir__V1__Build *build, uint64_t order,
+                   const struct sequence_limits *limits, struct sequence **seq_out)
+{
+    struct sequence *seq = new_sequence(build->build, order, true);
+
+    if (seq == NULL) {
+        return ERR(ST_NO_MEMORY, "build %" PRIu64, build->build);
+    }
+    enum status st = fill_build(seq, build, limits);
+
+    if (st != ST_OK) {
+        sequence_destroy(&seq);
+        return ERR(st, "build %" PRIu64 ": %s", build->build, status_detail());
+    }
+    *seq_out = seq;
+    return ST_OK;
+}
+
+static enum status
+fill_segments(struct sequence *seq, const Kvasir__V1__Assign *assign,
+              const struct sequence_limits *limits)
+{
+    size_t n_blocks = 0;
+
+    if (assign->n_segments > SEQUENCE_SEGS_MAX) {
+        return ERR(ST_INVALID, "%zu segments: at most %d", assign->n_segments, SEQUENCE_SEGS_MAX);
+    }
+    for (size_t i = 0; i < assign->n_segments; i++) {
+        n_blocks += assign->segments[i]->n_block_ids;
+    }
+    seq->segs = mem_zalloc(assign->n_segments, sizeof(seq->segs[0]));
+    seq->doc_blocks = mem_zalloc(n_blocks, sizeof(seq->doc_blocks[0]));
+    if (seq->segs == NULL || seq->doc_blocks == NULL || n_blocks > UINT32_MAX) {
+        return ERR(ST_NO_MEMORY, "%zu segments of %zu blocks", assign->n_segments, n_blocks);
+    }
+    for (size_t i = 0; i < assign->n_segments; i++) {
+        const Kvasir__V1__AssignSegment *from = assign->segments[i];
+
+        if (from->n_block_ids != div_up(from->n_tokens, limits->block_tokens)) {
+            return ERR(ST_INVALID, "segment %zu: %zu blocks for %" PRIu32 " tokens", i,
+                       from->n_block_ids, from->n_tokens);
+        }
+        if ((uint64_t)from->offset + from->n_tokens > UINT32_MAX) {
+            return ERR(ST_INVALID, "segment %zu: %" PRIu32 " tokens at %" PRIu32, i, from->n_tokens,
+                       from->offset);
+        }
+        TRY(copy_ids(from->block_ids, from->n_block_ids, limits->block_count, "segment block",
+                     seq->doc_blocks + seq->n_doc_blocks));
+        seq->segs[i] = (struct sequence_segment){.n_tokens = from->n_tokens,
+                                                 .offset = from->offset,
+                                                 .block_first = seq->n_doc_blocks,
+                                                 .n_blocks = (uint32_t)from->n_block_ids,
+                                                 .build = from->build};
+        seq->n_doc_blocks += (uint32_t)from->n_block_ids;
+    }
+    seq->n_segs = (uint32_t)assign->n_segments;
+    return ST_OK;
+}
+
+/* Checked here and not only in the kernel: a bad parameter must not cost others their step.  Written so
+ * that NaN is refused. */
+static enum status
+fill_sampling(struct sequence *seq, const Kvasir__V1__Assign *assign)
+{
+    const Kvasir__V1__Sampling *s = assign->sampling;
+
+    if (s == NULL) {
+        return ERR(ST_INVALID, "no sampling parameters");
+    }
+    seq->sampling = (struct sample_params){
+        .temperature = s->temperature,
+        .top_k = s->top_k,
+        .top_p = s->has_top_p ? s->top_p : 1.0f,
+        .min_p = s->min_p,
+        .repetition_penalty = s->has_repetition_penalty ? s->repetition_penalty : 1.0f,
+        .seed = s->seed,
+        .n_logprobs = s->logprobs,
+    };
+    if (!(s->temperature >= 0.0f && isfinite(s->temperature))) {
+        return ERR(ST_INVALID, "temperature %g: 0 or more", (double)s->temperature);
+    }
+    if (!(seq->sampling.top_p > 0.0f && seq->sampling.top_p <= 1.0f)) {
+        return ERR(ST_INVALID, "top_p %g: above 0, at most 1", (double)seq->sampling.top_p);
+    }
+    if (!(s->min_p >= 0.0f && s->min_p <= 1.0f)) {
+        return ERR(ST_INVALID, "min_p %g: 0 to 1", (double)s->min_p);
+    }
+    if (!(seq->sampling.repetition_penalty > 0.0f && isfinite(seq->sampling.repetition_penalty))) {
+        return ERR(ST_INVALID, "repetition_penalty %g: above 0",
+                   (double)seq->sampling.repetition_penalty);
+    }
+    if (s->logprobs > SAMPLE_LOGPROBS_MAX) {
+        return ERR(ST_INVALID, "logprobs %" PRIu32 ": at most %d", s->logprobs,
+                   SAMPLE_LOGPROBS_MAX);
+    }
+    seq->has_logprobs = s->has_logprobs;
+    seq->ignores_end = assign->ignore_end;
+    seq->max_tokens = s->max_tokens;
+    if (assign->n_sent_ids >= s->max_tokens) {
+        return ERR(ST_INVALID, "%zu tokens sent of max_tokens %" PRIu32 ": nothing left to draw",
+                   assign->n_sent_ids, s->max_tokens);
+    }
+    return answer_init(&seq->answer, s->stop, s->n_stop);
+}
+
+/* Brings the text state to where the answer so far has left it. */
+static enum status
+replay(struct sequence *seq, const Kvasir__V1__Assign *assign, const struct tokenizer *tokenizer)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < assign->n_sent_ids; i++) {
+        bytes += answer_push(&seq->answer, tokenizer, assign->sent_ids[i], seq->text);
+    }
+    if (bytes != assign->sent_text_bytes || seq->answer.is_stopped) {
+        return ERR(ST_INVALID, "%zu sent tokens give %" PRIu64 " bytes of text%s, not %" PRIu32,
+                   assign->n_sent_ids, bytes, seq->answer.is_stopped ? " and a stop string" : "",
+                   assign->sent_text_bytes);
+    }
+    return ST_OK;
+}
+
+static enum status
+fill_request(struct sequence *seq, const Kvasir__V1__Assign *assign,
+             const struct sequence_limits *limits, const struct tokenizer *tokenizer)
+{
+    size_t total = assign->n_query_ids + assign->n_sent_ids;
+
+    if (assign->n_query_ids == 0) {
+        return ERR(ST_INVALID, "no query tokens");
+    }
+    if (total > UINT32_MAX / 2) {
+        return ERR(ST_INVALID, "%zu own tokens", total);
+    }
+    seq->own_offset = assign->own_offset;
+    seq->n_ids = (uint32_t)total;
+    seq->n_prompt = (uint32_t)assign->n_query_ids;
+    TRY(fill_segments(seq, assign, limits));
+    TRY(fill_sampling(seq, assign));
+    TRY(sequence_grant(seq, assign->own_block_ids, assign->n_own_block_ids, limits));
+    TRY(copy_ids(assign->query_ids, assign->n_query_ids, limits->vocab_size, "query token",
+                 seq->ids));
+    TRY(copy_ids(assign->sent_ids, assign->n_sent_ids, limits->vocab_size, "sent token",
+                 seq->ids + assign->n_query_ids));
+    return replay(seq, assign, tokenizer);
+}
+
+enum status
+sequence_new_request(const Kvasir__V1__Assign *assign, const struct sequence_limits *limits,
+                     const struct tokenizer *tokenizer, struct sequence **seq_out)
+{
+    struct sequence *seq = new_sequence(assign->request, assign->arrival_order, false);
+
+    if (seq == NULL) {
+        return ERR(ST_NO_MEMORY, "request %" PRIu64, assign->request);
+    }
+    enum status st = fill_request(seq, assign, limits, tokenizer);
+
+    if (st != ST_OK) {
+        sequence_destroy(&seq);
+        return st;
+    }
+    *seq_out = seq;
+    return ST_OK;
+}
+
+void
+sequence_destroy(struct sequence **seq)
+{
+    if (*seq == NULL) {
+        return;
+    }
+    mem_free((*seq)->segs);
+    mem_free((*seq)->doc_blocks);
+    mem_free((*seq)->ids);
+    mem_free((*seq)->blocks);
+    answer_deinit(&(*seq)->answer);
+    MEM_FREE(*seq);
+}
+
+struct llama_room
+sequence_room(const struct sequence *seq, uint32_t block_tokens)
+{
+    struct llama_room room = {
+        .segs = (size_t)seq->n_segs + 1,
+        .block_ids = (size_t)seq->n_doc_blocks + seq->n_blocks,
+        .partials = div_up(seq->n_blocks * block_tokens, LAZY_DECODE_CHUNK),
+        .history = seq->sampling.repetition_penalty != 1.0f ? seq->ids_max : 0,
+    };
+
+    for (uint32_t i = 0; i < seq->n_segs; i++) {
+        room.partials += div_up(seq->segs[i].n_tokens, LAZY_DECODE_CHUNK);
+    }
+    return room;
+}
+
+static void
+report_logprob(struct sequence *seq, const struct tokenizer *tokenizer)
+{
+    Kvasir__V1__TokenLogprob *out = &seq->logprob;
+    struct detokenizer alone = {.has_started = true};
+    size_t length = detokenizer_push(tokenizer, &alone, seq->draw.id, seq->logprob_text);
+
+    length += detokenizer_finish(&alone, seq->logprob_text + length);
+    out->has_id = true;
+    out->id = seq->draw.id;
+    out->has_text = true;
+    out->text = (ProtobufCBinaryData){.len = length, .data = (uint8_t *)seq->logprob_text};
+    out->has_logprob = true;
+    out->logprob = seq->draw.logprob;
+    out->n_top_ids = seq->draw.n_top;
+    out->top_ids = seq->draw.top_ids;
+    out->n_top_logprobs = seq->draw.n_top;
+    out->top_logprobs = seq->draw.top_logprobs;
+    seq->result.n_logprobs = 1;
+    seq->result.logprobs = seq->logprobs;
+}
+
+void
+sequence_take(struct sequence *seq, const struct tokenizer *tokenizer)
+{
+    Kvasir__V1__StepResult *result = &seq->result;
+    uint32_t id = seq->draw.id;
+    bool is_end = !seq->ignores_end && tokenizer_is_end(tokenizer, id);
+    size_t length = is_end ? 0 : answer_push(&seq->answer, tokenizer, id, seq->text);
+
+    assert(seq->n_ids < seq->ids_max && seq->n_cached == seq->n_ids);
+    seq->ids[seq->n_ids++] = id;
+    kvasir__v1__step_result__init(result);
+    result->has_finish = true;
+    result->finish = KVASIR__V1__FINISH_REASON__FINISH_NONE;
+    if (is_end || seq->answer.is_stopped) {
+        result->finish = KVASIR__V1__FINISH_REASON__FINISH_STOP;
+    } else if (seq->n_ids - seq->n_prompt >= seq->max_tokens) {
+        result->finish = KVASIR__V1__FINISH_REASON__FINISH_LENGTH;
+    }
+    if (result->finish != KVASIR__V1__FINISH_REASON__FINISH_NONE) {
+        length += answer_finish(&seq->answer, seq->text + length);
+    }
+    result->has_request = true;
+    result->request = seq->id;
+    result->n_token_ids = 1;
+    result->token_ids = &seq->draw.id;
+    result->has_text = true;
+    result->text = (ProtobufCBinaryData){.len = length, .data = (uint8_t *)seq->text};
+    result->has_own_tokens = true;
+    result->own_tokens = seq->n_cached;
+    if (seq->has_logprobs) {
+        report_logprob(seq, tokenizer);
+    }
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sequence - tokens that are being turned into KV: a request's own tokens, or a document.
+ *
+ * A document under construction is a sequence like any other: no documents before it, offset 0, no
+ * answer.  Everything that came from kvasird is checked here, once; afterwards every block id is below
+ * the arena's count and every position fits 32 bits. */
+#ifndef WORKER_SEQUENCE_H
+#define WORKER_SEQUENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "common/status.h"
+#include "kernels/sample.h"
+#include "worker/answer.h"
+#include "worker/llama.h"
+
+#include "kvasir/v1/worker.pb-c.h"
+
+#define SEQUENCE_SEGS_MAX 4096 /* documents of a request */
+
+/* What a message is checked against. */
+struct sequence_limits {
+    uint32_t block_tokens;
+    uint32_t block_count;
+    uint32_t vocab_size;
+};
+
+struct sequence_segment {
+    uint32_t n_tokens;
+    uint32_t offset;
+    uint32_t block_first; /* into doc_blocks */
+    uint32_t n_blocks;
+    uint64_t build; /* readable only after this build; 0: readable */
+};
+
+struct sequence {
+    struct htab_node node; /* the engine's: by id, requests and builds apart */
+    struct list_node link; /* the engine's: in order of arrival */
+    uint64_t id;
+    uint64_t order; /* arrival; of a build: of the oldest request that waits for it */
+    bool is_build;
+
+    struct sequence_segment *segs; /* [n_segs] its documents */
+    uint32_t n_segs;
+    uint32_t *doc_blocks; /* [n_doc_blocks] */
+    uint32_t n_doc_blocks;
+
+    uint32_t own_offset; /* logical position of ids[0] */
+    uint32_t *ids;       /* [ids_max] query, then answer; or the document */
+    uint32_t n_ids;
+    uint32_t ids_max; /* what its blocks hold, and one token more: the last one drawn */
+    uint32_t n_prompt;
+    uint32_t n_cached; /* ids whose KV is written */
+    uint32_t *blocks;  /* [n_blocks] */
+    uint32_t n_blocks;
+
+    struct sample_params sampling; /* history and counter are set per draw */
+    struct answer answer;
+    uint32_t max_tokens; /* of the whole answer */
+    bool has_logprobs;
+    bool ignores_end;
+
+    uint32_t item;   /* its place in this step's table */
+    uint32_t logits; /* its place among this step's rows with logits */
+
+    /* What this step has to say about it; the message points in here. */
+    Kvasir__V1__StepResult result;
+    Kvasir__V1__TokenLogprob logprob;
+    Kvasir__V1__TokenLogprob *logprobs[1];
+    char text[2 * ANSWER_OUT_MAX];
+    char logprob_text[2 * DETOKENIZER_OUT_MAX];
+    struct sample_result draw;
+};
+
+/* A build as told by kvasird.  ST_INVALID names the build and the limit; ST_NO_MEMORY. */
+enum status sequence_new_build(const Kvasir__V1__Build *build, uint64_t order,
+                               const struct sequence_limits *limits, struct sequence **seq_out);
+
+/* A request.  With an answer so far it continues: the text state is rebuilt and nothing is sent twice.
+ * Whether the builds it names exist is the caller's to check.  ST_INVALID: what is wrong with it. */
+enum status sequence_new_request(const Kvasir__V1__Assign *assign,
+                                 const struct sequence_limits *limits,
+                                 const struct tokenizer *tokenizer, struct sequence **seq_out);
+
+/* NULL is fine; it must be in no table or list. */
+void sequence_destroy(struct sequence **seq);
+
+/* Appends blocks.  On failure nothing has changed. */
+enum status sequence_grant(struct sequence *seq, const uint32_t *blocks, size_t count,
+                           const struct sequence_limits *limits);
+
+/* The most that a step can need for this sequence. */
+struct llama_room sequence_room(const struct sequence *seq, uint32_t block_tokens);
+
+/* Takes the token in seq->draw: text, stop strings, end.  Fills seq->result. */
+void sequence_take(struct sequence *seq, const struct tokenizer *tokenizer);
+
+#endif
