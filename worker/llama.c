@@ -203,20 +203,21 @@ llama_destroy(struct llama **llama)
     MEM_FREE(*llama);
 }
 
+/* With half of it to spare: requests come one by one. */
 static size_t
-max_size(size_t a, size_t b)
+grown(size_t now, size_t wanted)
 {
-    return a > b ? a : b;
+    return wanted > now ? wanted + wanted / 2 : now;
 }
 
 enum status
 llama_reserve(struct llama *llama, const struct llama_room *room)
 {
     llama->room = (struct llama_room){
-        .segs = max_size(llama->room.segs, room->segs),
-        .block_ids = max_size(llama->room.block_ids, room->block_ids),
-        .partials = max_size(llama->room.partials, room->partials),
-        .history = max_size(llama->room.history, room->history),
+        .segs = grown(llama->room.segs, room->segs),
+        .block_ids = grown(llama->room.block_ids, room->block_ids),
+        .partials = grown(llama->room.partials, room->partials),
+        .history = grown(llama->room.history, room->history),
     };
     return allocate_buffers(llama, BUF_GROWING);
 }
@@ -238,7 +239,8 @@ matmul(const struct llama *llama, enum buffer x, enum weight kind, uint32_t laye
                                              .y = llama->buffers[y],
                                              .M = rows,
                                              .N = n,
-                                             .K = k});
+                                             .K = k,
+                                             .is_y_f32 = y == BUF_LOGITS});
 }
 
 /* x += delta, if there is one; h = norm(x). */
@@ -434,6 +436,22 @@ send_step(struct llama *llama, const struct llama_step *step)
     return ST_OK;
 }
 
+static enum status
+begin_step(const struct llama *llama, const struct llama_step *step)
+{
+    const struct ops *ops = llama->config.ops;
+
+    return ops->begin_step(ops, (struct attn_step){.segs = step->segs,
+                                                   .prefill = step->seqs + step->n_single,
+                                                   .decode = step->seqs,
+                                                   .n_prefill = step->n_seqs - step->n_single,
+                                                   .n_decode = step->n_single,
+                                                   .H = llama->desc.H,
+                                                   .layout = llama->desc.layout,
+                                                   .inv_freq = llama->desc.inv_freq,
+                                                   .rope_scale = llama->desc.rope_scale});
+}
+
 enum status
 llama_forward(struct llama *llama, const struct llama_step *step)
 {
@@ -441,6 +459,7 @@ llama_forward(struct llama *llama, const struct llama_step *step)
 
     plan_partials(llama, step);
     TRY(send_step(llama, step));
+    TRY(begin_step(llama, step));
     TRY(embed(llama, step));
     for (uint32_t layer = 0; layer < m->L; layer++) {
         TRY(norm(llama, BUF_X, layer > 0, WEIGHT_ATTN_NORM, layer, step->n_rows));

@@ -63,8 +63,7 @@ struct sequence {
     bool has_logprobs;
     bool ignores_end;
 
-    uint32_t item;   /* its place in this step's table */
-    uint32_t logits; /* its place among this step's rows with logits */
+    uint32_t item; /* its place in this step's table (plan.h) */
 
     /* What this step has to say about it; the message points in here. */
     Kvasir__V1__StepResult result;

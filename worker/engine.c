@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/engine.h"
+
+#include <inttypes.h>
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "worker/llama.h"
+#include "worker/plan.h"
+#include "worker/report.h"
+#include "worker/sequence.h"
+
+struct engine {
+    struct engine_config config;
+    struct sequence_limits limits;
+    struct llama *llama;
+
+    struct list_node
+        order; /* every sequence: by arrival, builds before the request that needs them */
+    struct list_node gone; /* ended in the last step; its message points into them */
+    struct htab requests;
+    struct htab builds;
+    struct llama_room room;                    /* sum over the open sequences */
+    uint64_t sealed_before[ENGINE_SEALED_MAX]; /* a ring */
+    uint32_t sealed_next;
+
+    struct plan plan;
+    struct sample_params *params; /* [seqs_max] */
+    struct sample_result *draws;  /* [seqs_max] */
+    struct report report;         /* what the next message says */
+    bool is_reported;             /* the message is out; the next call starts another */
+};
+
+static bool
+sequence_has_id(const struct htab_node *node, const void *key)
+{
+    return HTAB_ENTRY(node, const struct sequence, node)->id == *(const uint64_t *)key;
+}
+
+static struct sequence *
+find(const struct htab *tab, uint64_t id)
+{
+    struct htab_node *node = htab_find(tab, htab_mix(id), &id);
+
+    return node == NULL ? NULL : HTAB_ENTRY(node, struct sequence, node);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static enum status
+allocate_step(struct engine *engine)
+{
+    const struct engine_config *config = &engine->config;
+
+    engine->params = mem_zalloc(config->seqs_max, sizeof(engine->params[0]));
+    engine->draws = mem_zalloc(config->seqs_max, sizeof(engine->draws[0]));
+    if (engine->params == NULL || engine->draws == NULL) {
+        return ERR(ST_NO_MEMORY, "%u requests at once", config->seqs_max);
+    }
+    TRY(plan_init(&engine->plan, config->step_tokens, config->seqs_max, config->layout.P));
+    TRY(htab_init(&engine->requests, sequence_has_id));
+    return htab_init(&engine->builds, sequence_has_id);
+}
+
+enum status
+engine_new(const struct engine_config *config, struct engine **engine_out)
+{
+    struct engine *engine = mem_zalloc(1, sizeof(*engine));
+
+    if (engine == NULL) {
+        return ERR(ST_NO_MEMORY, "an engine");
+    }
+    engine->config = *config;
+    engine->limits = (struct sequence_limits){.block_tokens = config->layout.P,
+                                              .block_count = config->block_count,
+                                              .vocab_size = config->model->V};
+    list_init(&engine->order);
+    list_init(&engine->gone);
+    report_reset(&engine->report);
+    enum status st = llama_new(&(struct llama_config){.model = config->model,
+                                                      .plan = config->plan,
+                                                      .weights = config->weights,
+                                                      .kv = config->kv,
+                                                      .layout = config->layout,
+                                                      .block_count = config->block_count,
+                                                      .ops = config->ops,
+                                                      .rows_max = config->step_tokens,
+                                                      .logits_max = config->seqs_max},
+                               &engine->llama);
+
+    if (st == ST_OK) {
+        st = allocate_step(engine);
+    }
+    if (st != ST_OK) {
+        engine_destroy(&engine);
+        return st;
+    }
+    *engine_out = engine;
+    return ST_OK;
+}
+
+static void
+destroy_all(struct list_node *head)
+{
+    LIST_FOR_EACH_SAFE(n, head)
+    {
+        struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+
+        list_unlink(n);
+        sequence_destroy(&seq);
+    }
+}
+
+void
+engine_destroy(struct engine **engine)
+{
+    struct engine *e = *engine;
+
+    if (e == NULL) {
+        return;
+    }
+    destroy_all(&e->order);
+    destroy_all(&e->gone);
+    htab_deinit(&e->requests);
+    htab_deinit(&e->builds);
+    llama_destroy(&e->llama);
+    report_deinit(&e->report);
+    plan_deinit(&e->plan);
+    mem_free(e->params);
+    mem_free(e->draws);
+    MEM_FREE(*engine);
+}
+
+uint32_t
+engine_open(const struct engine *engine)
+{
+    return (uint32_t)(engine->requests.count + engine->builds.count);
+}
+
+/* --- room: all that a step may need is allocated while messages are taken in -------------------- */
+
+static enum status
+make_step_room(struct engine *engine)
+{
+    TRY(plan_reserve(&engine->plan, engine_open(engine), &engine->room));
+    return llama_reserve(engine->llama, &engine->room);
+}
+
+static void
+count_room(struct engine *engine, const struct sequence *seq, bool is_added)
+{
+    struct llama_room room = sequence_room(seq, engine->limits.block_tokens);
+    struct llama_room *sum = &engine->room;
+
+    sum->segs += is_added ? room.segs : -room.segs;
+    sum->block_ids += is_added ? room.block_ids : -room.block_ids;
+    sum->partials += is_added ? room.partials : -room.partials;
+    sum->history += is_added ? room.history : -room.history;
+}
+
+static void
+fail_request(struct engine *engine, uint64_t request, const char *reason)
+{
+    log_warn("request_failed", "request=%" PRIu64 " reason=\"%s\"", request, reason);
+    report_failed(&engine->report, request, reason);
+}
+
+/* Out of the tables; its memory lives until the message of the step is out. */
+static void
+retire(struct engine *engine, struct sequence *seq)
+{
+    htab_remove(seq->is_build ? &engine->builds : &engine->requests, &seq->node);
+    count_room(engine, seq, false);
+    list_unlink(&seq->link);
+    list_push_back(&engine->gone, &seq->link);
+}
+
+/* The last message is out: what it pointed at may go. */
+static void
+forget_last_step(struct engine *engine)
+{
+    if (engine->is_reported) {
+        destroy_all(&engine->gone);
+        report_reset(&engine->report);
+        engine->is_reported = false;
+    }
+}
+
+/* --- messages ---------------------------------------------------------------------------------- */
+
+/* Keeps the list in order of arrival; a build goes before requests of its own age. */
+static void
+link_in_order(struct engine *engine, struct sequence *seq)
+{
+    struct list_node *at = engine->order.prev;
+
+    for (; at != &engine->order; at = at->prev) {
+        const struct sequence *other = LIST_ENTRY(at, struct sequence, link);
+
+        if (other->order < seq->order
+            || (other->order == seq->order && (other->is_build || !seq->is_build))) {
+            break;
+        }
+    }
+    list_insert_before(at->next, &seq->link);
+}
+
+static bool
+was_sealed(const struct engine *engine, uint64_t build)
+{
+    for (uint32_t i = 0; i < ENGINE_SEALED_MAX; i++) {
+        if (engine->sealed_before[i] == build) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Puts a sequence into its table and the list. */
+static enum status
+admit(struct engine *engine, struct sequence *seq)
+{
+    struct htab *tab = seq->is_build ? &engine->builds : &engine->requests;
+
+    TRY(htab_insert(tab, htab_mix(seq->id), &seq->node));
+    link_in_order(engine, seq);
+    count_room(engine, seq, true);
+    return ST_OK;
+}
+
+static enum status
+admit_build(struct engine *engine, const Kvasir__V1__Build *build, uint64_t order)
+{
+    struct sequence *seq = NULL;
+
+    if (build->build == 0 || find(&engine->builds, build->build) != NULL) {
+        return ERR(ST_INVALID, "build %" PRIu64 " is open already, or no id", build->build);
+    }
+    TRY(sequence_new_build(build, order, &engine->limits, &seq));
+    enum status st = admit(engine, seq);
+
+    if (st != ST_OK) {
+        sequence_destroy(&seq);
+    }
+    return st;
+}
+
+/* Builds that a request waits for become as old as it is; those sealed meanwhile are readable. */
+static enum status
+join_builds(struct engine *engine, struct sequence *seq)
+{
+    for (uint32_t i = 0; i < seq->n_segs; i++) {
+        struct sequence_segment *seg = &seq->segs[i];
+
+        if (seg->build == 0) {
+            continue;
+        }
+        struct sequence *build = find(&engine->builds, seg->build);
+
+        if (build == NULL && !was_sealed(engine, seg->build)) {
+            return ERR(ST_INVALID, "segment %u waits for build %" PRIu64 ": there is none", i,
+                       seg->build);
+        }
+        if (build == NULL) {
+            seg->build = 0;
+        } else if (build->n_ids != seg->n_tokens) {
+            return ERR(ST_INVALID, "segment %u of %u tokens: build %" PRIu64 " makes %u", i,
+                       seg->n_tokens, seg->build, build->n_ids);
+        } else if (build->order > seq->order) {
+            build->order = seq->order;
+            list_unlink(&build->link);
+            link_in_order(engine, build);
+        }
+    }
+    return ST_OK;
+}
+
+static enum status
+admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
+{
+    struct sequence *seq = NULL;
+
+    if (engine->requests.count >= engine->config.seqs_max) {
+        return ERR(ST_INVALID, "over credit: %u requests run", engine->config.seqs_max);
+    }
+    TRY(sequence_new_request(assign, &engine->limits, engine->config.tokenizer, &seq));
+    enum status st = join_builds(engine, seq);
+
+    if (st == ST_OK) {
+        st = admit(engine, seq);
+    }
+    if (st != ST_OK) {
+        sequence_destroy(&seq);
+    }
+    return st;
+}
+
+static void
+drop_build(struct engine *engine, uint64_t build)
+{
+    struct sequence *seq = find(&engine->builds, build);
+
+    report_dropped(&engine->report, build);
+    if (seq == NULL) {
+        return;
+    }
+    retire(engine, seq);
+    LIST_FOR_EACH_SAFE(n, &engine->order)
+    {
+        struct sequence *reader = LIST_ENTRY(n, struct sequence, link);
+
+        for (uint32_t i = 0; i < reader->n_segs; i++) {
+            if (reader->segs[i].build == build) {
+                fail_request(engine, reader->id, "a document that it waits for was given up");
+                retire(engine, reader);
+                break;
+            }
+        }
+    }
+}
+
+/* All or nothing: when any part is bad, the whole Assign is refused. */
+static enum status
+apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
+{
+    enum status st = ST_OK;
+    size_t n = 0;
+
+    if (assign->has_request && find(&engine->requests, assign->request) != NULL) {
+        log_warn("assign_twice", "request=%" PRIu64 " ignoring=the_second", assign->request);
+        return ST_OK;
+    }
+    for (; st == ST_OK && n < assign->n_builds; n++) {
+        st = admit_build(engine, assign->builds[n], assign->arrival_order);
+    }
+    size_t admitted = st == ST_OK ? n : n - 1;
+
+    if (st == ST_OK && assign->has_request) {
+        st = admit_request(engine, assign);
+    }
+    if (st == ST_OK) {
+        return make_step_room(engine);
+    }
+    if (assign->has_request) {
+        fail_request(engine, assign->request, status_detail());
+    } else {
+        log_warn("builds_refused", "builds=%zu reason=\"%s\"", assign->n_builds, status_detail());
+    }
+    for (size_t i = 0; i < assign->n_builds; i++) {
+        if (i < admitted || find(&engine->builds, assign->builds[i]->build) == NULL) {
+            drop_build(engine, assign->builds[i]->build);
+        }
+    }
+    return ST_OK;
+}
+
+static enum status
+apply_grant(struct engine *engine, const Kvasir__V1__Grant *grant)
+{
+    struct sequence *seq = find(&engine->requests, grant->request);
+
+    if (seq == NULL) {
+        return ST_OK; /* it has ended while the Grant was under way */
+    }
+    count_room(engine, seq, false);
+    enum status st = sequence_grant(seq, grant->block_ids, grant->n_block_ids, &engine->limits);
+
+    count_room(engine, seq, true);
+    if (st != ST_OK) {
+        fail_request(engine, seq->id, status_detail());
+        retire(engine, seq);
+        return ST_OK;
+    }
+    return make_step_room(engine);
+}
+
+static void
+apply_stop(struct engine *engine, uint64_t request)
+{
+    struct sequence *seq = find(&engine->requests, request);
+
+    report_released(&engine->report, request);
+    if (seq != NULL) {
+        retire(engine, seq);
+    }
+}
+
+enum status
+engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
+{
+    bool is_assign = message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
+
+    forget_last_step(engine);
+    /* A line about every sequence that is open now or may be after this message. */
+    TRY(report_reserve(&engine->report,
+                       engine_open(engine) + 1 + (is_assign ? message->assign->n_builds : 0)));
+    switch (message->body_case) {
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN: return apply_assign(engine, message->assign);
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT: return apply_grant(engine, message->grant);
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP: apply_stop(engine, message->stop->request); break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
+        drop_build(engine, message->stop_build->build);
+        break;
+    default: break;
+    }
+    return ST_OK;
+}
+
+/* --- a step ------------------------------------------------------------------------------------ */
+
+static const struct sequence *
+find_build(const void *arg, uint64_t build)
+{
+    return find(&((const struct engine *)arg)->builds, build);
+}
+
+/* Draws for all; when one row cannot be drawn from (NaN), for each alone, so that only that request
+ * fails.  Drawing again gives the same: a draw depends on seed and counter. */
+static enum status
+draw_tokens(struct engine *engine)
+{
+    uint32_t n = engine->plan.step.n_logits;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct sequence *seq = engine->plan.drawing[i];
+
+        engine->params[i] = seq->sampling;
+        engine->params[i].counter = seq->n_ids - seq->n_prompt;
+        engine->params[i].history = seq->ids;
+        engine->params[i].n_history = seq->sampling.repetition_penalty != 1.0f ? seq->n_ids : 0;
+    }
+    enum status st = llama_sample(engine->llama, 0, n, engine->params, engine->draws);
+
+    for (uint32_t i = 0; st == ST_INVALID && i < n; i++) {
+        enum status one = llama_sample(engine->llama, i, 1, &engine->params[i], &engine->draws[i]);
+
+        if (one != ST_OK && one != ST_INVALID) {
+            return one;
+        }
+        if (one == ST_INVALID) {
+            fail_request(engine, engine->plan.drawing[i]->id, status_detail());
+            retire(engine, engine->plan.drawing[i]);
+            engine->plan.drawing[i] = NULL;
+        }
+    }
+    return st == ST_INVALID ? ST_OK : st;
+}
+
+static void
+take_token(struct engine *engine, struct sequence *seq)
+{
+    Kvasir__V1__StepResult *result = &seq->result;
+    bool is_first = seq->n_ids == seq->n_prompt;
+
+    sequence_take(seq, engine->config.tokenizer);
+    for (uint32_t i = 0; is_first && i < seq->n_segs; i++) {
+        result->has_tokens_reused = true;
+        result->tokens_reused += seq->segs[i].n_tokens;
+    }
+    report_result(&engine->report, result);
+    if (result->finish != KVASIR__V1__FINISH_REASON__FINISH_NONE) {
+        report_released(&engine->report, seq->id);
+        retire(engine, seq);
+    }
+}
+
+/* The step has run: KV is there, tokens are drawn. */
+static void
+advance(struct engine *engine)
+{
+    LIST_FOR_EACH(n, &engine->order)
+    {
+        struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+
+        seq->n_cached += engine->plan.items[seq->item].rows;
+    }
+    for (uint32_t i = 0; i < engine->plan.step.n_logits; i++) {
+        if (engine->plan.drawing[i] != NULL) {
+            engine->plan.drawing[i]->draw = engine->draws[i];
+            take_token(engine, engine->plan.drawing[i]);
+        }
+    }
+}
+
+static void
+seal(struct engine *engine, struct sequence *build)
+{
+    report_sealed(&engine->report, build->id);
+    engine->sealed_before[engine->sealed_next++ % ENGINE_SEALED_MAX] = build->id;
+    LIST_FOR_EACH(n, &engine->order)
+    {
+        struct sequence *reader = LIST_ENTRY(n, struct sequence, link);
+
+        for (uint32_t i = 0; i < reader->n_segs; i++) {
+            if (reader->segs[i].build == build->id) {
+                reader->segs[i].build = 0;
+            }
+        }
+    }
+    retire(engine, build);
+}
+
+static void
+seal_complete(struct engine *engine)
+{
+    LIST_FOR_EACH_SAFE(n, &engine->order)
+    {
+        struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+
+        if (seq->is_build && seq->n_cached == seq->n_ids) {
+            seal(engine, seq);
+        }
+    }
+}
+
+enum status
+engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
+{
+    forget_last_step(engine);
+    uint32_t rows = plan_step(&engine->plan, &engine->order, find_build, engine);
+
+    if (rows > 0) {
+        TRY(llama_forward(engine->llama, &engine->plan.step));
+        TRY(draw_tokens(engine));
+        advance(engine);
+    }
+    seal_complete(engine);
+    *step_out = report_finish(&engine->report, rows, engine->plan.rows_built);
+    engine->is_reported = true;
+    return ST_OK;
+}

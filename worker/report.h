@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report - what the next Step message says; collected while messages are taken in and a step runs.
+ *
+ * report_reserve is called before anything is reported; all else allocates nothing. */
+#ifndef WORKER_REPORT_H
+#define WORKER_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#include "kvasir/v1/worker.pb-c.h"
+
+struct report_failure {
+    uint64_t request;
+    char reason[256];
+    Kvasir__V1__StepResult result;
+};
+
+struct report {
+    Kvasir__V1__Step message;
+    uint64_t *sealed, *released, *dropped;
+    struct report_failure *failures;
+    Kvasir__V1__StepResult **results;
+    size_t n_failures;
+    size_t max; /* of each list */
+};
+
+/* A zeroed struct is empty. */
+void report_deinit(struct report *report);
+void report_reset(struct report *report);
+
+/* Room for `lines` more of each kind.  ST_NO_MEMORY. */
+enum status report_reserve(struct report *report, size_t lines);
+
+void report_sealed(struct report *report, uint64_t build);
+void report_released(struct report *report, uint64_t request);
+void report_dropped(struct report *report, uint64_t build);
+
+/* `result` is borrowed until report_reset. */
+void report_result(struct report *report, Kvasir__V1__StepResult *result);
+
+/* The request has failed; releases it.  The reason is copied, cut where it is too long. */
+void report_failed(struct report *report, uint64_t request, const char *reason);
+
+/* The message, or NULL if it would say nothing.  Borrowed until report_reset. */
+Kvasir__V1__Step *report_finish(struct report *report, uint32_t rows, uint32_t rows_built);
+
+#endif
