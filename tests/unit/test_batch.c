@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "tests/support/check_main.h"
+#include "worker/batch.h"
+
+#define ITEMS_MAX 8
+
+/* A table in short: what each item is and the rows it must get. */
+struct row {
+    char kind; /* 'd' decoding, 'b' build, 'q' prompt */
+    uint32_t rows_left;
+    uint32_t slots_left;
+    int deps[2]; /* indices + 1; 0 = none */
+    uint32_t expected;
+};
+
+static void
+check_table(const struct row *rows, uint32_t count, uint32_t budget)
+{
+    struct batch_item items[ITEMS_MAX];
+    uint32_t deps[ITEMS_MAX][2];
+    uint32_t total = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = (struct batch_item){.is_decoding = rows[i].kind == 'd',
+                                       .rows_left = rows[i].rows_left,
+                                       .slots_left = rows[i].slots_left,
+                                       .deps = deps[i],
+                                       .rows = 12345};
+        for (int k = 0; k < 2 && rows[i].deps[k] != 0; k++) {
+            deps[i][items[i].n_deps++] = (uint32_t)rows[i].deps[k] - 1;
+        }
+        total += rows[i].expected;
+    }
+    ck_assert_uint_eq(batch_pick(items, count, budget), total);
+    ck_assert_uint_le(total, budget);
+    for (uint32_t i = 0; i < count; i++) {
+        ck_assert_msg(items[i].rows == rows[i].expected, "item %u: %u rows, not %u", i,
+                      items[i].rows, rows[i].expected);
+    }
+}
+
+#define CHECK_TABLE(budget, ...)                                                                   \
+    do {                                                                                           \
+        const struct row rows_[] = {__VA_ARGS__};                                                  \
+        check_table(rows_, sizeof(rows_) / sizeof(rows_[0]), budget);                              \
+    } while (0)
+
+START_TEST(decodes_go_first_and_prompts_share_the_rest_in_order_of_arrival)
+{
+    CHECK_TABLE(10, {'q', 6, 99, {0}, 6}, {'d', 1, 5, {0}, 1}, {'q', 6, 99, {0}, 2},
+                {'d', 1, 5, {0}, 1}, {'q', 6, 99, {0}, 0});
+}
+END_TEST
+
+START_TEST(a_long_prompt_is_cut_at_the_budget)
+{
+    CHECK_TABLE(16, {'q', 100, 128, {0}, 16});
+    CHECK_TABLE(16, {'b', 15, 32, {0}, 15}, {'q', 100, 128, {0}, 1});
+}
+END_TEST
+
+START_TEST(a_query_enters_the_step_that_completes_its_documents)
+{
+    CHECK_TABLE(64, {'b', 20, 32, {0}, 20}, {'b', 30, 32, {0}, 30}, {'q', 9, 32, {1, 2}, 9});
+    CHECK_TABLE(50, {'b', 20, 32, {0}, 20}, {'b', 30, 32, {0}, 30}, {'q', 9, 32, {1, 2}, 0});
+    CHECK_TABLE(55, {'b', 20, 32, {0}, 20}, {'b', 30, 32, {0}, 30}, {'q', 9, 32, {1, 2}, 5});
+}
+END_TEST
+
+START_TEST(a_query_waits_while_a_document_is_unfinished)
+{
+    CHECK_TABLE(40, {'b', 20, 32, {0}, 20}, {'b', 30, 32, {0}, 20}, {'q', 9, 32, {1, 2}, 0});
+}
+END_TEST
+
+START_TEST(a_build_without_rows_left_is_complete)
+{
+    CHECK_TABLE(40, {'b', 0, 0, {0}, 0}, {'q', 9, 32, {1, 0}, 9});
+}
+END_TEST
+
+START_TEST(what_has_no_slot_stalls_and_leaves_its_rows_to_others)
+{
+    CHECK_TABLE(8, {'d', 1, 0, {0}, 0}, {'q', 20, 4, {0}, 4}, {'q', 20, 32, {0}, 4});
+    CHECK_TABLE(8, {'d', 1, 0, {0}, 0});
+}
+END_TEST
+
+START_TEST(more_decodes_than_budget_serve_the_oldest)
+{
+    CHECK_TABLE(2, {'d', 1, 9, {0}, 1}, {'d', 1, 9, {0}, 1}, {'d', 1, 9, {0}, 0});
+}
+END_TEST
+
+START_TEST(a_dep_that_stands_later_in_the_table_is_not_complete)
+{
+    CHECK_TABLE(64, {'q', 9, 32, {2, 0}, 0}, {'b', 20, 32, {0}, 20});
+}
+END_TEST
+
+/* Random tables, step after step: budget kept, every item ends, the oldest unfinished one moves. */
+START_TEST(every_item_ends_and_the_oldest_always_moves)
+{
+    unsigned long long state = test_seed();
+
+    for (int round = 0; round < 2000; round++) {
+        struct batch_item items[ITEMS_MAX];
+        uint32_t deps[ITEMS_MAX];
+        uint32_t left = 0;
+
+        for (uint32_t i = 0; i < ITEMS_MAX; i++) {
+            state = state * 6364136223846793005ull + 1442695040888963407ull;
+            uint32_t rows = (uint32_t)(state >> 33) % 50;
+
+            deps[i] = i == 0 ? 0 : (uint32_t)(state >> 50) % i;
+            items[i] = (struct batch_item){.rows_left = rows,
+                                           .slots_left = rows,
+                                           .deps = &deps[i],
+                                           .n_deps = i % 2 == 1 ? 1u : 0u};
+            left += rows;
+        }
+        uint32_t budget = 1 + (uint32_t)(state >> 40) % 40;
+
+        while (left > 0) {
+            uint32_t total = batch_pick(items, ITEMS_MAX, budget);
+            uint32_t oldest = 0;
+
+            while (items[oldest].rows_left == 0) {
+                oldest++;
+            }
+            ck_assert_uint_gt(items[oldest].rows, 0);
+            ck_assert_uint_eq(total, left < budget ? left : budget);
+            for (uint32_t i = 0; i < ITEMS_MAX; i++) {
+                items[i].rows_left -= items[i].rows;
+                items[i].slots_left -= items[i].rows;
+            }
+            left -= total;
+        }
+    }
+}
+END_TEST
+
+CHECK_MAIN("batch", decodes_go_first_and_prompts_share_the_rest_in_order_of_arrival,
+           a_long_prompt_is_cut_at_the_budget, a_query_enters_the_step_that_completes_its_documents,
+           a_query_waits_while_a_document_is_unfinished, a_build_without_rows_left_is_complete,
+           what_has_no_slot_stalls_and_leaves_its_rows_to_others,
+           more_decodes_than_budget_serve_the_oldest,
+           a_dep_that_stands_later_in_the_table_is_not_complete,
+           every_item_ends_and_the_oldest_always_moves)
