@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_row - attention of a block of (row, head) pairs over one chunk of a segment, for the CPU twins.
+ *
+ * lazy_prefill and lazy_decode are both made of attn_items_*: rotate the queries for a segment, then
+ * one partial (o, m, l) per chunk of LAZY_DECODE_CHUNK keys, merged in order by attn_state_merge.  A
+ * pair's partial depends on its own query and on the keys it sees, never on the other pairs of the
+ * block, so the two operations agree bitwise whatever the batch, the chunking or the threads. */
+#ifndef KERNELS_ATTN_ROW_H
+#define KERNELS_ATTN_ROW_H
+
+#include "common/status.h"
+#include "kernels/attn_desc.h"
+#include "kernels/lazy_decode.h"
+#include "kernels/lazy_prefill.h"
+
+#define ATTN_D_MAX 128
+#define ATTN_ITEMS 64 /* (row, head) pairs that share the reading of a key tile */
+#define ATTN_TILE  64 /* keys in a tile; divides the chunk, and a block size divides it */
+
+struct attn_state {
+    float o[ATTN_D_MAX]; /* sum of exp(score - m) v */
+    float m;             /* largest score so far; -inf when none */
+    float l;             /* sum of exp(score - m); 0 = identity */
+};
+
+/* Pairs i = 0.. of one sequence and key/value head: row (first + i) / G, query head (first + i) % G. */
+struct attn_items {
+    const struct attn_seq *seq;
+    uint32_t kv_head;
+    uint32_t first;
+    uint32_t count; /* <= ATTN_ITEMS */
+};
+
+/* Working memory of one thread; about 130 KiB, lives on its stack. */
+struct attn_scratch {
+    float q[ATTN_ITEMS][ATTN_D_MAX]; /* rotated for the segment in hand */
+    uint64_t visible[ATTN_ITEMS];    /* keys of that segment each pair sees */
+    struct attn_state part[ATTN_ITEMS];
+    float keys[ATTN_D_MAX * ATTN_TILE];   /* the tile's keys, transposed: [d][key] */
+    float values[ATTN_TILE * ATTN_D_MAX]; /* the tile's values where they need converting */
+    const float *value_rows[ATTN_TILE];
+};
+
+/* ST_INVALID names what is wrong: layout, heads, layer, a block id past the arena. */
+enum status attn_check(const struct attn_desc *desc);
+
+void attn_state_reset(struct attn_state *state);
+
+/* (o, m, l) of `into` becomes that of both; merging the identity changes nothing. */
+void attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint32_t D);
+
+/* out = o / l, or 0 for the identity. */
+void attn_state_output(const struct attn_state *state, float *out, uint32_t D);
+
+/* Sets scratch->q and ->visible for a segment; returns the largest `visible`. */
+uint64_t attn_items_rotate(const struct attn_desc *desc, const float *q, struct attn_items items,
+                           const struct attn_segment *seg, struct attn_scratch *scratch);
+
+/* Sets scratch->part to the partials over keys [chunk, chunk + 1) * LAZY_DECODE_CHUNK of the segment. */
+void attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
+                      const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch);
+
+/* Independent pieces of work of a call, in any order and on any thread, after the check passed.
+ * lazy_prefill_ref and lazy_decode_ref run them all. */
+enum status lazy_prefill_check(const struct lazy_prefill_args *args);
+uint32_t lazy_prefill_units(const struct lazy_prefill_args *args);
+void lazy_prefill_unit(const struct lazy_prefill_args *args, uint32_t unit);
+
+enum status lazy_decode_check(const struct lazy_decode_args *args);
+uint32_t lazy_decode_units(const struct lazy_decode_args *args);
+void lazy_decode_unit(const struct lazy_decode_args *args, uint32_t unit);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU instance of the table: each operation is cut into units that do not depend on the number of
+ * threads, and the threads share them. */
+#include "kernels/ops.h"
+
+#include <cblas.h>
+
+#include "common/mem.h"
+#include "kernels/attn_row.h"
+#include "kernels/gemm_cpu.h"
+#include "kernels/rows.h"
+#include "kernels/threads.h"
+
+#define ROWS_A_UNIT 8
+
+struct ops_cpu {
+    struct ops ops;
+    struct threads *threads;
+    float *gemm_pad;
+};
+
+static struct threads *
+threads_of(const struct ops *ops)
+{
+    return ((const struct ops_cpu *)ops->state)->threads;
+}
+
+static uint32_t
+row_units(uint32_t n_rows)
+{
+    return n_rows / ROWS_A_UNIT + (n_rows % ROWS_A_UNIT != 0);
+}
+
+static uint32_t
+unit_end(uint32_t unit, uint32_t n_rows)
+{
+    uint32_t first = unit * ROWS_A_UNIT;
+
+    return n_rows - first < ROWS_A_UNIT ? n_rows : first + ROWS_A_UNIT;
+}
+
+/* An operation over rows: the unit function and the entry of the table. */
+#define ROW_OPERATION(op, rows_field)                                                              \
+    static enum status op##_unit(const void *job, uint32_t unit)                                   \
+    {                                                                                              \
+        const struct op##_args *args = job;                                                        \
+                                                                                                   \
+        return op##_rows(args, unit * ROWS_A_UNIT, unit_end(unit, args->rows_field));              \
+    }                                                                                              \
+                                                                                                   \
+    static enum status cpu_##op(const struct ops *ops, struct op##_args args)                      \
+    {                                                                                              \
+        return threads_run(threads_of(ops), row_units(args.rows_field), op##_unit, &args);         \
+    }
+
+ROW_OPERATION(embed, T)
+ROW_OPERATION(rmsnorm, T)
+ROW_OPERATION(rope_append, T)
+ROW_OPERATION(swiglu, T)
+ROW_OPERATION(attn_merge, n_rows)
+
+static enum status
+sample_unit(const void *job, uint32_t unit)
+{
+    return sample_rows(job, unit, unit + 1);
+}
+
+static enum status
+cpu_sample(const struct ops *ops, struct sample_args args)
+{
+    return threads_run(threads_of(ops), args.R, sample_unit, &args);
+}
+
+static enum status
+gemm_unit(const void *job, uint32_t unit)
+{
+    gemm_cpu_unit(job, unit);
+    return ST_OK;
+}
+
+static enum status
+cpu_gemm(const struct ops *ops, struct gemm_args args)
+{
+    const struct ops_cpu *cpu = ops->state;
+    struct gemm_job job = {.args = args, .pad = cpu->gemm_pad};
+
+    TRY(gemm_cpu_prepare(&job));
+    return threads_run(cpu->threads, gemm_cpu_units(&job), gemm_unit, &job);
+}
+
+static enum status
+prefill_unit(const void *job, uint32_t unit)
+{
+    lazy_prefill_unit(job, unit);
+    return ST_OK;
+}
+
+static enum status
+cpu_lazy_prefill(const struct ops *ops, struct lazy_prefill_args args)
+{
+    TRY(lazy_prefill_check(&args));
+    return threads_run(threads_of(ops), lazy_prefill_units(&args), prefill_unit, &args);
+}
+
+static enum status
+decode_unit(const void *job, uint32_t unit)
+{
+    lazy_decode_unit(job, unit);
+    return ST_OK;
+}
+
+static enum status
+cpu_lazy_decode(const struct ops *ops, struct lazy_decode_args args)
+{
+    TRY(lazy_decode_check(&args));
+    return threads_run(threads_of(ops), lazy_decode_units(&args), decode_unit, &args);
+}
+
+static void
+cpu_destroy(struct ops *ops)
+{
+    struct ops_cpu *cpu = ops->state;
+
+    threads_destroy(&cpu->threads);
+    mem_free(cpu->gemm_pad);
+    mem_free(cpu);
+}
+
+enum status
+ops_cpu_new(struct ops_config config, struct ops **ops_out)
+{
+    enum status st;
+
+    if (config.threads == 0 || config.threads > OPS_THREADS_MAX) {
+        return ERR(ST_INVALID, "%u threads: must be 1 to %d", config.threads, OPS_THREADS_MAX);
+    }
+    struct ops_cpu *cpu = mem_zalloc(1, sizeof(*cpu));
+
+    if (cpu == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for the CPU operations");
+    }
+    cpu->ops = (struct ops){
+        .name = "cpu",
+        .state = cpu,
+        .embed = cpu_embed,
+        .rmsnorm = cpu_rmsnorm,
+        .gemm = cpu_gemm,
+        .rope_append = cpu_rope_append,
+        .lazy_prefill = cpu_lazy_prefill,
+        .lazy_decode = cpu_lazy_decode,
+        .attn_merge = cpu_attn_merge,
+        .swiglu = cpu_swiglu,
+        .sample = cpu_sample,
+        .destroy = cpu_destroy,
+    };
+    cpu->gemm_pad = mem_zalloc((size_t)GEMM_TILE_M * GEMM_K_MAX, sizeof(float));
+    if (cpu->gemm_pad == NULL) {
+        st = ERR(ST_NO_MEMORY, "no memory for the scratch of the matrix product");
+        goto fail;
+    }
+    st = threads_new(config.threads, &cpu->threads);
+    if (st != ST_OK) {
+        goto fail;
+    }
+    openblas_set_num_threads(1); /* our threads share the tiles; BLAS must not split them again */
+    *ops_out = &cpu->ops;
+    return ST_OK;
+
+fail:
+    cpu_destroy(&cpu->ops);
+    return st;
+}
+
+void
+ops_destroy(struct ops **ops)
+{
+    if (*ops != NULL) {
+        (*ops)->destroy(*ops);
+        *ops = NULL;
+    }
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rope_angle - cosine and sine of a rotary position, for the CPU twins.
+ *
+ * The angle position * inv_freq[i] and its cosine and sine are computed in float64 and rounded to
+ * float32 once, after `rope_scale`.  Pure: the same position gives the same bits everywhere. */
+#ifndef KERNELS_ROPE_ANGLE_H
+#define KERNELS_ROPE_ANGLE_H
+
+#include <stdint.h>
+
+#define ROPE_D_MAX 128
+
+struct rope_angle {
+    float cos[ROPE_D_MAX / 2];
+    float sin[ROPE_D_MAX / 2];
+};
+
+/* inv_freq: [D/2], each in [0, 1.5]; D a multiple of 16, at most ROPE_D_MAX. */
+void rope_angle_at(struct rope_angle *angle, uint64_t position, const double *inv_freq, uint32_t D,
+                   float rope_scale);
+
+/* out = R x for one head: pairs (i, i + D/2).  x and out may be the same. */
+void rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, uint32_t D);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/swiglu.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "kernels/rows.h"
+#include "kernels/simd.h"
+
+/* silu(g) * u for 16 elements; a gate of -inf gives NaN (-inf * 0), as the formula does. */
+SIMD_INLINE void
+swiglu16(f32x16 *out, const f32x16 *gate, const f32x16 *up)
+{
+    f32x16 e = -*gate;
+
+    simd_exp(&e, &e);
+    *out = *gate / (1.0f + e) * *up;
+}
+
+SIMD_CLONES enum status
+swiglu_rows(const struct swiglu_args *args, uint32_t first, uint32_t end)
+{
+    uint32_t F = args->F;
+
+    for (uint32_t t = first; t < end; t++) {
+        const float *gate = (const float *)args->gate_up + (size_t)t * 2 * F;
+        const float *up = gate + F;
+        float *out = (float *)args->out + (size_t)t * F;
+
+        for (uint32_t f = 0; f < F; f += SIMD_F32) {
+            uint32_t n = F - f < SIMD_F32 ? F - f : SIMD_F32;
+            f32x16 g = {0}, u = {0};
+
+            memcpy(&g, &gate[f], n * sizeof(float));
+            memcpy(&u, &up[f], n * sizeof(float));
+            swiglu16(&g, &g, &u);
+            memcpy(&out[f], &g, n * sizeof(float));
+        }
+    }
+    return ST_OK;
+}
+
+enum status
+swiglu_ref(struct swiglu_args args)
+{
+    return swiglu_rows(&args, 0, args.T);
+}
