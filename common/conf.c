@@ -86,7 +86,7 @@ refuse_text(const struct conf_option *option, const char *text)
                expected(option->type));
 }
 
-/* --- numbers with units ------------------------------------------------------------------------ */
+/* --- numbers with units ----------------------------------------------------------------------- */
 
 /* The largest unit that divides the value, so that what is printed reads back exactly. */
 static void
@@ -165,7 +165,7 @@ check_limits(const struct conf_option *option, bool is_low, bool is_high, const 
                is_low ? "below the minimum," : "above the maximum,", limit);
 }
 
-/* --- setting ----------------------------------------------------------------------------------- */
+/* --- setting ---------------------------------------------------------------------------------- */
 
 static enum status
 set_string(const struct conf_option *option, const char *text, void *slot)
@@ -250,7 +250,7 @@ set_option(struct conf conf, const struct conf_option *option, const char *text)
     return ERR(ST_INVALID, "%s: type %d in the option table", option->name, (int)option->type);
 }
 
-/* --- names ------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 /* Edits (insert, delete, replace) that turn `a` into `b`; both shorter than CONF_NAME_BYTES_MAX. */
 static size_t
@@ -366,7 +366,7 @@ conf_deinit(struct conf conf)
     }
 }
 
-/* --- files ------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 /* Cuts the white space off both ends, in place. */
 static char *
@@ -464,7 +464,7 @@ conf_read_file(struct conf conf, const char *path)
     return st;
 }
 
-/* --- command line ------------------------------------------------------------------------------ */
+/* --- command line ----------------------------------------------------------------------------- */
 
 /* If `argument` is "--name" or "--name=value": the value, "" or NULL by *has_value_out. */
 static bool
@@ -577,7 +577,7 @@ conf_parse_args(struct conf conf, int argc, char **argv, int *first_operand_out)
     return ST_OK;
 }
 
-/* --- printing ---------------------------------------------------------------------------------- */
+/* --- printing --------------------------------------------------------------------------------- */
 
 static void
 print_limits(const struct conf_option *option, FILE *out)

@@ -4,8 +4,8 @@
  * The table yields the parser, --help, --print-config and the sample file in deploy/.  Order of
  * precedence: default < file (--config FILE, "key = value" lines, '#' comments) < command line
  * ("--key VALUE" or "--key=VALUE").  An unknown key is an error that names the nearest known one.
- * In a file, quotes keep spaces at the ends of a value, and '#' begins a comment only at the start of
- * a line.  LC_NUMERIC must be "C".
+ * In a file, quotes keep spaces at the ends of a value, and '#' begins a comment only at the start
+ * of a line.  LC_NUMERIC must be "C".
  *
  *   struct options { char *model; uint64_t kv_memory; uint64_t block_tokens; bool deterministic; };
  *   static const struct conf_option table[] = {
@@ -23,7 +23,7 @@
 
 enum conf_type {
     CONF_STRING, /* char *, owned by the options struct */
-    CONF_BOOL,   /* bool; true|false|yes|no|1|0; "--key" means true and never takes the next word */
+    CONF_BOOL,   /* bool; true|false|yes|no|1|0; a bare "--key" means true */
     CONF_U64,    /* uint64_t in [min, max] */
     CONF_SIZE, /* uint64_t bytes: plain, or with KiB MiB GiB TiB (also K M G T, all powers of 1024) */
     CONF_DURATION, /* uint64_t milliseconds: "250ms", "5s", "2min", "1h" */
@@ -47,16 +47,16 @@ struct conf {
     void *options; /* the caller's zeroed struct */
 };
 
-/* Sets every option to its default.  ST_INVALID if a default does not parse (a bug in the table). */
+/* Sets every option to its default.  ST_INVALID if one does not parse (a bug in the table). */
 enum status conf_defaults(struct conf conf);
 
 /* Reads FILE over the current values.  ST_INVALID names file, line, key and limit; ST_SYSTEM. */
 enum status conf_read_file(struct conf conf, const char *path);
 
 /* Parses argv[1..]; leaves non-options to the caller: *first_operand_out is the index of the first
- * (argc if none).  "--" ends the options; an operand ends them too.  --help, --version, --config FILE
- * and --print-config belong to every process: they are passed over here, and found by conf_scan and
- * conf_config_path before. */
+ * (argc if none).  "--" ends the options; an operand ends them too.  --help, --version, --config
+ * FILE and --print-config belong to every process: they are passed over here, and found by
+ * conf_scan and conf_config_path before. */
 enum status conf_parse_args(struct conf conf, int argc, char **argv, int *first_operand_out);
 
 /* Sets one option from text, as the command line would. */

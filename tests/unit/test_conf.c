@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -47,8 +48,8 @@ write_file(const char *text, size_t length, char path_out[32])
 {
     int fd;
 
-    strcpy(path_out, "/tmp/test_conf_XXXXXX");
-    fd = mkstemp(path_out);
+    (void)snprintf(path_out, 32, "/tmp/test_conf_%ld", (long)getpid());
+    fd = open(path_out, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, length), (ssize_t)length);
     close(fd);
@@ -80,8 +81,10 @@ split(const char *text)
     struct line line = {.argc = 0};
 
     (void)snprintf(words, sizeof(words), "prog %s", text);
-    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
-        line.argv[line.argc++] = word;
+    for (char *rest = words, *word; (word = strsep(&rest, " ")) != NULL;) {
+        if (*word != '\0') {
+            line.argv[line.argc++] = word;
+        }
     }
     return line;
 }
