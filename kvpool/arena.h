@@ -2,8 +2,8 @@
 /* arena - a piece of memory that lives as long as anybody holds its fd.
  *
  * The seam between the pool and the kind of memory: shm (memfd; a machine without a GPU), later vmm
- * (cuMemCreate) and ipc (cudaIpcMemHandle).  One process creates, hands the fd to kvasird, which only
- * holds it; every later worker imports it and maps it.  kvasird never maps. */
+ * (cuMemCreate) and ipc (cudaIpcMemHandle).  One process creates, hands the fd to kvasird, which
+ * only holds it; every later worker imports it and maps it.  kvasird never maps. */
 #ifndef KVPOOL_ARENA_H
 #define KVPOOL_ARENA_H
 

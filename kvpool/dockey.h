@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dockey - the name of a document's KV: SHA-256 over everything that its bytes depend on.
  *
- * Domain word, then length-prefixed fields (u64 little-endian): pool fingerprint, tenant salt, token ids
- * (u32 little-endian).  Never the hash of text, never a fast hash: a collision would be a silently
- * wrong answer, or one tenant reading another's document. */
+ * Fields, each after its length in bytes (u64 little-endian): the domain word "kvasir-document",
+ * pool fingerprint, tenant salt, token ids (u32 little-endian).  Never the hash of text, never a
+ * fast hash: a collision would be a silently wrong answer, or one tenant reading another's
+ * document. */
 #ifndef KVPOOL_DOCKEY_H
 #define KVPOOL_DOCKEY_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/status.h"
 
@@ -27,13 +29,25 @@ struct pool_identity {
     uint32_t block_tokens;
 };
 
+/* Domain word "kvasir-pool", then the fields above in order, as for a document's key. */
 enum status pool_fingerprint(const struct pool_identity *identity, uint8_t fingerprint_out[32]);
 
-/* `salt` isolates tenants; length 0 is a salt of its own. */
+/* `salt` isolates tenants; length 0 is a salt of its own.  ST_NO_MEMORY.  Safe from any thread. */
 enum status dockey_compute(const uint8_t fingerprint[32], const void *salt, size_t salt_length,
                            const uint32_t *ids, size_t id_count, struct dockey *key_out);
 
-/* Lower-case hex of the first `bytes` bytes, for people; out needs 2 * bytes + 1. */
+/* The bytes are uniform, so the first eight are a hash as good as any. */
+static inline uint64_t
+dockey_hash(const struct dockey *key)
+{
+    uint64_t hash;
+
+    memcpy(&hash, key->bytes, sizeof(hash));
+    return hash;
+}
+
+/* Lower-case hex of the first `bytes` bytes (at most DOCKEY_BYTES), for people; out needs
+ * 2 * bytes + 1. */
 void dockey_hex(const struct dockey *key, size_t bytes, char *out);
 
 #endif
