@@ -6,12 +6,12 @@
  *
  *     absent -> building -> sealed -> (tail evicted) -> absent
  *
- * Only sealed blocks can be hit.  Attention inside a document is causal, so the head stays valid when
- * the tail is evicted, and only what is missing is built again.
+ * Only sealed blocks can be hit.  Attention inside a document is causal, so the head stays valid
+ * when the tail is evicted, and only what is missing is built again.
  *
  * A request holds one `claim`: a reference on each of its documents and its own private blocks.
- * A claim is made whole or not at all; look-up, check and reference are one step.  Exactly the shortfall
- * is evicted. */
+ * A claim is made whole or not at all; look-up, check and reference are one step.  Exactly the
+ * shortfall is evicted. */
 #ifndef KVPOOL_KVPOOL_H
 #define KVPOOL_KVPOOL_H
 
@@ -63,44 +63,60 @@ struct kvpool_want {
 enum status kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out);
 void kvpool_destroy(struct kvpool **pool); /* claims must have been released */
 
-/* Claims all documents of a request and `own_blocks` private blocks, evicting exactly the shortfall.
- * `builder` is the caller's id of who will build what is missing; kept in the document.
- * ST_NO_MEMORY: not now (nothing changed; detail: needed, free, evictable blocks).
- * ST_INVALID: never: more blocks than the pool has, or two wants of one key with different n_tokens. */
+/* Blocks that hold `tokens` tokens; UINT32_MAX if that is too large a number. */
+uint32_t kvpool_blocks_for(const struct kvpool *pool, uint64_t tokens);
+
+/* Whether the documents (repeats count once) and `own_tokens` private tokens of a request could
+ * ever be resident together, were the pool empty.  ST_INVALID: never; the detail has both sizes. */
+enum status kvpool_fits(const struct kvpool *pool, const struct kvpool_want *wants,
+                        size_t want_count, uint64_t own_tokens);
+
+/* Claims all documents of a request and `own_blocks` private blocks, evicting exactly the
+ * shortfall.  `builder` is the caller's id of who will build what is missing, not 0; kept in the
+ * document.  On failure nothing has changed and the wants' `doc` are NULL.
+ * ST_NO_MEMORY: not now (detail: needed, free, evictable blocks).
+ * ST_INVALID: never: more blocks than the pool has (detail: both sizes), two wants of one key with
+ * different n_tokens, or more than KVPOOL_CLAIM_DOCS_MAX wants. */
 enum status kvpool_claim(struct kvpool *pool, struct kvpool_want *wants, size_t want_count,
                          uint32_t own_blocks, uint64_t builder, struct kvpool_claim **claim_out);
 
-/* Adds private blocks, evicting if needed.  ST_NO_MEMORY: none free and none evictable. */
+/* Adds private blocks, evicting if needed; all or none.  ST_NO_MEMORY: too few are to be had. */
 enum status kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, uint32_t blocks);
 
 /* The private blocks in order; borrowed until the next grow or release. */
 const uint32_t *kvpool_claim_blocks(const struct kvpool_claim *claim, uint32_t *count_out);
 
 /* Drops the references and frees the private blocks.  Nobody may write them any more: release after
- * the worker said so, or with `fence` != 0 (the worker's incarnation): then the blocks are quarantined
- * until kvpool_fence_lift(fence).  A document that this claim was building and that is not sealed must
- * have been abandoned before. */
+ * the worker said so, or with `fence` != 0 (the worker's incarnation): then the private blocks are
+ * quarantined until kvpool_fence_lift(fence).  Blocks that the claim only read need no fence: a
+ * late reader's results are dropped.  A document that this claim was building and that is not
+ * sealed must have been abandoned before, or handed over with kvpool_doc_set_builder. */
 void kvpool_claim_release(struct kvpool *pool, struct kvpool_claim **claim, uint64_t fence);
 
-/* --- documents ------------------------------------------------------------------------------- */
+/* --- documents -------------------------------------------------------------------------------- */
 
-/* Blocks of the document in token order, resident and to be built alike; borrowed while referenced. */
+/* Blocks of the document in token order, resident and to be built alike; borrowed while referenced.
+ * The array neither moves nor changes meanwhile: a referenced document loses no block, and one that
+ * is claimed with its tail missing gets the whole tail within that claim. */
 const uint32_t *kvpool_doc_blocks(const struct kvpool_doc *doc, uint32_t *count_out);
 const struct dockey *kvpool_doc_key(const struct kvpool_doc *doc);
 uint32_t kvpool_doc_tokens(const struct kvpool_doc *doc);
 uint32_t kvpool_doc_tokens_ready(const struct kvpool_doc *doc);
 bool kvpool_doc_is_ready(const struct kvpool_doc *doc);       /* sealed whole */
+bool kvpool_doc_is_abandoned(const struct kvpool_doc *doc);   /* it will never be: claim anew */
 uint64_t kvpool_doc_builder(const struct kvpool_doc *doc);    /* 0 if nobody is building */
 uint64_t kvpool_doc_generation(const struct kvpool_doc *doc); /* unique a build */
 
-/* The build is complete on the device: all tokens may be hit from now on.  `origin` is the worker that
- * built it, kept for the counters. */
+/* The build is complete on the device: all tokens may be hit from now on.  `origin` is the worker
+ * that built it, kept for the counters.  Only for a document that is being built; fine after a
+ * forget. */
 void kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin);
 uint32_t kvpool_doc_origin(const struct kvpool_doc *doc);
 
-/* The build will not complete.  The document leaves the index at once: a later want of the key starts
- * afresh.  Its sealed head, if any, is dropped with it.  Blocks return when the last reference goes,
- * under `fence` as in kvpool_claim_release. */
+/* The build will not complete.  The document leaves the index at once: a later want of the key
+ * starts afresh.  Its sealed head, if any, is dropped with it.  Blocks return when the last
+ * reference goes, then to quarantine if `fence` is not 0 and has not been lifted meanwhile.  Only
+ * for a document that is being built; fine after a forget. */
 void kvpool_doc_abandon(struct kvpool *pool, struct kvpool_doc *doc, uint64_t fence);
 
 /* Builder changes hands (its first claim was cancelled, others wait for the same work). */
@@ -109,28 +125,30 @@ void kvpool_doc_set_builder(struct kvpool_doc *doc, uint64_t builder);
 /* Look without touching any policy state.  NULL if absent. */
 struct kvpool_doc *kvpool_find(const struct kvpool *pool, const struct dockey *key);
 
-/* Forgets a document: leaves the index now, blocks return with the last reference.  ST_NOT_FOUND. */
+/* Forgets a document: leaves the index now, pins or not; blocks return with the last reference.  A
+ * build goes on for those who wait for it.  ST_NOT_FOUND. */
 enum status kvpool_forget(struct kvpool *pool, const struct dockey *key);
 
-/* A pin keeps a sealed document's blocks until unpinned.  Pins count.  ST_NOT_FOUND; ST_UNAVAILABLE
- * while not sealed whole; ST_NO_MEMORY beyond pin_share_max (detail: both sizes). */
+/* A pin keeps a sealed document's blocks until unpinned or forgotten.  Pins count.  ST_NOT_FOUND;
+ * ST_UNAVAILABLE while not sealed whole; ST_NO_MEMORY beyond pin_share_max (detail: both sizes). */
 enum status kvpool_pin(struct kvpool *pool, const struct dockey *key);
 enum status kvpool_unpin(struct kvpool *pool, const struct dockey *key);
 
-/* Evicts `blocks` more blocks than are needed now; returns how many went.  For operators and tests. */
+/* Evicts `blocks` blocks, or as many as can go; returns how many.  For operators and tests. */
 uint32_t kvpool_evict(struct kvpool *pool, uint32_t blocks);
 
-/* --- fences ---------------------------------------------------------------------------------- */
+/* --- fences ----------------------------------------------------------------------------------- */
 
-/* The process behind `fence` is gone for certain: its quarantined blocks are free.  Returns them. */
+/* The process behind `fence` is gone for certain: its quarantined blocks are free.  Returns how
+ * many.  What is released later is released with fence 0. */
 uint32_t kvpool_fence_lift(struct kvpool *pool, uint64_t fence);
 
-/* --- numbers --------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 struct kvpool_stats {
     uint32_t block_count, block_tokens;
     uint32_t blocks_free;
-    uint32_t blocks_docs; /* sealed or building */
+    uint32_t blocks_docs; /* sealed, building, or out of the index and still referenced */
     uint32_t blocks_own;  /* private to requests */
     uint32_t blocks_quarantined;
     uint32_t blocks_pinned;
@@ -141,7 +159,7 @@ struct kvpool_stats {
     uint64_t tokens_hit, tokens_missed;
     uint64_t blocks_evicted, docs_evicted;
     uint64_t docs_built;     /* sealed builds */
-    uint64_t claims_refused; /* ST_NO_MEMORY */
+    uint64_t claims_refused; /* for want of blocks */
 };
 
 void kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out);
@@ -153,7 +171,7 @@ struct kvpool_doc_info {
     uint64_t hits;
 };
 
-/* Walks the documents in no order; `cursor` starts at NULL.  False at the end.  No change meanwhile. */
+/* Walks the documents in no order; `cursor` starts at NULL.  False at the end. */
 bool kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
                      struct kvpool_doc_info *info_out);
 

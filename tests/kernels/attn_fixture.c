@@ -184,9 +184,7 @@ fixture_decode(const struct fixture *fix, const struct prompt *prompt, float *ou
                                                                    .q = prompt->q + t * row,
                                                                    .o = o,
                                                                    .ml = ml,
-
-                                                                   .partial_first = partial_first,
-                                                                   .n_partials = n}),
+                                                                   .partial_first = partial_first}),
                          ST_OK);
         ck_assert_int_eq(attn_merge_ref((struct attn_merge_args){.o = o,
                                                                  .ml = ml,

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvpool/blocks.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#include "common/mem.h"
+
+enum status
+blocks_init(struct blocks *blocks, uint32_t total)
+{
+    uint32_t *free_ids = mem_zalloc(total, sizeof(*free_ids));
+
+    if (free_ids == NULL) {
+        return ERR(ST_NO_MEMORY, "list of %u free blocks", total);
+    }
+    for (uint32_t i = 0; i < total; i++) {
+        free_ids[i] = total - 1 - i; /* so that block 0 goes first */
+    }
+    *blocks = (struct blocks){.total = total, .free_count = total, .free_ids = free_ids};
+    list_init(&blocks->quarantine);
+    return ST_OK;
+}
+
+void
+blocks_deinit(struct blocks *blocks)
+{
+    if (blocks->free_ids == NULL) {
+        return;
+    }
+    LIST_FOR_EACH_SAFE(node, &blocks->quarantine)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+
+        list_unlink(node);
+        MEM_FREE(run);
+    }
+    MEM_FREE(blocks->free_ids);
+}
+
+static size_t
+run_bytes(uint32_t capacity)
+{
+    return sizeof(struct block_run) + (size_t)capacity * sizeof(uint32_t);
+}
+
+enum status
+block_run_new(uint32_t capacity, struct block_run **run_out)
+{
+    struct block_run *run = mem_zalloc(1, run_bytes(capacity));
+
+    if (run == NULL) {
+        return ERR(ST_NO_MEMORY, "list of %u blocks", capacity);
+    }
+    list_init(&run->link);
+    run->capacity = capacity;
+    *run_out = run;
+    return ST_OK;
+}
+
+enum status
+block_run_reserve(struct block_run **run, uint32_t capacity)
+{
+    struct block_run *moved;
+
+    if (capacity <= (*run)->capacity) {
+        return ST_OK;
+    }
+    moved = mem_realloc(*run, 1, run_bytes(capacity));
+    if (moved == NULL) {
+        return ERR(ST_NO_MEMORY, "list of %u blocks", capacity);
+    }
+    list_init(&moved->link); /* it pointed at itself, where it no longer is */
+    moved->capacity = capacity;
+    *run = moved;
+    return ST_OK;
+}
+
+void
+blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
+{
+    assert(count <= blocks->free_count);
+    assert(count <= run->capacity - run->count);
+    for (uint32_t i = 0; i < count; i++) {
+        run->ids[run->count++] = blocks->free_ids[--blocks->free_count];
+    }
+}
+
+void
+blocks_give_back(struct blocks *blocks, struct block_run *run, uint32_t count)
+{
+    assert(count <= run->count);
+    assert(count <= blocks->total - blocks->free_count);
+    for (uint32_t i = 0; i < count; i++) {
+        blocks->free_ids[blocks->free_count++] = run->ids[--run->count];
+    }
+}
+
+void
+blocks_end_run(struct blocks *blocks, struct block_run **run)
+{
+    struct block_run *ending = *run;
+
+    *run = NULL;
+    if (ending == NULL) {
+        return;
+    }
+    if (ending->fence != 0 && ending->count > 0) {
+        blocks->quarantined += ending->count;
+        list_push_back(&blocks->quarantine, &ending->link);
+        return;
+    }
+    blocks_give_back(blocks, ending, ending->count);
+    MEM_FREE(ending);
+}
+
+uint32_t
+blocks_lift(struct blocks *blocks, uint64_t fence)
+{
+    uint32_t lifted = 0;
+
+    LIST_FOR_EACH_SAFE(node, &blocks->quarantine)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+
+        if (run->fence == fence) {
+            list_unlink(node);
+            lifted += run->count;
+            blocks_give_back(blocks, run, run->count);
+            MEM_FREE(run);
+        }
+    }
+    blocks->quarantined -= lifted;
+    return lifted;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* blocks - which block ids are free, and runs of those that are not.
+ *
+ * Every id is on the free stack or in exactly one run.  A run belongs to a document, to a claim, or
+ * to quarantine: the blocks of a process that may still write them, until its fence is lifted.
+ * Quarantine links the runs themselves, so giving blocks up never allocates and cannot fail.
+ * Private to the pool. */
+#ifndef KVPOOL_BLOCKS_H
+#define KVPOOL_BLOCKS_H
+
+#include <stdint.h>
+
+#include "common/list.h"
+#include "common/status.h"
+
+struct block_run {
+    struct list_node link; /* in quarantine */
+    uint64_t fence;        /* who may still write the blocks; 0 = nobody */
+    uint32_t count;
+    uint32_t capacity;
+    uint32_t ids[]; /* [capacity], the first `count` are owned */
+};
+
+struct blocks {
+    uint32_t total;
+    uint32_t free_count;
+    uint32_t quarantined;
+    uint32_t *free_ids;          /* [total], a stack of free_count */
+    struct list_node quarantine; /* of block_run.link */
+};
+
+enum status blocks_init(struct blocks *blocks, uint32_t total);
+
+/* Frees the stack and what is in quarantine.  A zeroed struct is fine. */
+void blocks_deinit(struct blocks *blocks);
+
+/* An empty run with room for `capacity` ids.  ST_NO_MEMORY. */
+enum status block_run_new(uint32_t capacity, struct block_run **run_out);
+
+/* Makes room for `capacity` ids; the run may move.  ST_NO_MEMORY with nothing changed. */
+enum status block_run_reserve(struct block_run **run, uint32_t capacity);
+
+/* Appends `count` free ids to a run that has room for them. */
+void blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count);
+
+/* Frees the last `count` ids of the run. */
+void blocks_give_back(struct blocks *blocks, struct block_run *run, uint32_t count);
+
+/* Ends the run: its ids are free, or with run->fence != 0 in quarantine.  NULL is fine. */
+void blocks_end_run(struct blocks *blocks, struct block_run **run);
+
+/* Frees what is in quarantine under `fence`; returns how many ids. */
+uint32_t blocks_lift(struct blocks *blocks, uint64_t fence);
+
+#endif

@@ -1,0 +1,675 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the pool keeps its promises:
+ *
+ * - A claim first looks, then allocates, then acts.  Looking counts what is missing and what could
+ *   be evicted, documents of this claim left out; since any evictable block can go, that count
+ *   alone decides, and a refusal has nothing to undo but the records of unseen documents.  Acting
+ *   cannot fail.
+ * - A document's list of blocks has room for all of it from the start.  So it never moves, and a
+ *   reader of the head may keep the pointer while a builder appends the tail.
+ * - A referenced document is never a victim, so it cannot lose blocks; a building one always has a
+ *   reference.  Hence "partly resident" and "referenced" together mean "being built" or
+ *   "abandoned".
+ * - Blocks that a lost process may still write are quarantined as they are, with the list that
+ *   names them: giving blocks up allocates nothing. */
+#include "kvpool/kvpool.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "kvpool/pool_state.h"
+
+#define GHOSTS_PER_BLOCK 2
+#define GHOSTS_MAX       (1u << 18) /* about 20 MiB of remembered keys */
+
+/* --- the pool --------------------------------------------------------------------------------- */
+
+static bool
+doc_equal(const struct htab_node *node, const void *key)
+{
+    return memcmp(&HTAB_ENTRY(node, const struct kvpool_doc, node)->policy.key, key, DOCKEY_BYTES)
+           == 0;
+}
+
+static enum status
+check_config(const struct kvpool_config *config)
+{
+    assert(config->policy != NULL);
+    if (config->block_count == 0 || config->block_count > KVPOOL_BLOCKS_MAX) {
+        return ERR(ST_INVALID, "pool of %u blocks: not in 1..%u", config->block_count,
+                   KVPOOL_BLOCKS_MAX);
+    }
+    if (config->block_tokens == 0 || (config->block_tokens & (config->block_tokens - 1)) != 0) {
+        return ERR(ST_INVALID, "block of %u tokens: not a power of two", config->block_tokens);
+    }
+    if (!(config->pin_share_max >= 0 && config->pin_share_max <= 1)) {
+        return ERR(ST_INVALID, "pin share %g: not in 0..1", config->pin_share_max);
+    }
+    return ST_OK;
+}
+
+enum status
+kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
+{
+    uint64_t ghosts = (uint64_t)config->block_count * GHOSTS_PER_BLOCK;
+    struct kvpool *pool;
+    enum status st;
+
+    TRY(check_config(config));
+    pool = mem_zalloc(1, sizeof(*pool));
+    if (pool == NULL) {
+        return ERR(ST_NO_MEMORY, "pool");
+    }
+    pool->config = *config;
+    list_init(&pool->detached);
+    list_init(&pool->claims);
+    st = blocks_init(&pool->blocks, config->block_count);
+    if (st == ST_OK) {
+        st = htab_init(&pool->index, doc_equal);
+    }
+    if (st == ST_OK) {
+        st = ghosts_new((uint32_t)(ghosts < GHOSTS_MAX ? ghosts : GHOSTS_MAX), &pool->ghosts);
+    }
+    if (st == ST_OK) {
+        st = config->policy->create(config->block_count, config->seed, &pool->policy);
+    }
+    if (st != ST_OK) {
+        kvpool_destroy(&pool);
+        return st;
+    }
+    *pool_out = pool;
+    return ST_OK;
+}
+
+static void
+free_doc(struct kvpool_doc *doc)
+{
+    mem_free(doc->run);
+    mem_free(doc);
+}
+
+void
+kvpool_destroy(struct kvpool **pool)
+{
+    if (*pool == NULL) {
+        return;
+    }
+    assert(list_is_empty(&(*pool)->claims));
+    assert(list_is_empty(&(*pool)->detached));
+    for (struct htab_node *node = NULL; (*pool)->index.count > 0;) {
+        node = htab_next(&(*pool)->index, NULL);
+        htab_remove(&(*pool)->index, node);
+        free_doc(HTAB_ENTRY(node, struct kvpool_doc, node));
+    }
+    if ((*pool)->policy != NULL) {
+        (*pool)->config.policy->destroy(&(*pool)->policy);
+    }
+    ghosts_destroy(&(*pool)->ghosts);
+    htab_deinit(&(*pool)->index);
+    blocks_deinit(&(*pool)->blocks);
+    MEM_FREE(*pool);
+}
+
+/* --- states of a document --------------------------------------------------------------------- */
+
+static uint32_t
+blocks_needed(const struct kvpool *pool, const struct kvpool_doc *doc)
+{
+    return kvpool_blocks_for(pool, doc->policy.n_tokens);
+}
+
+/* Blocks of the document that are not there. */
+static uint32_t
+blocks_missing(const struct kvpool *pool, const struct kvpool_doc *doc)
+{
+    return blocks_needed(pool, doc) - doc->policy.blocks_resident;
+}
+
+/* Brings is_evictable, the count of evictable blocks and the policy up to date. */
+static void
+update_evictable(struct kvpool *pool, struct kvpool_doc *doc)
+{
+    bool is_evictable = doc->is_indexed && !doc_is_building(doc) && doc->references == 0
+                        && doc->pins == 0 && doc->policy.blocks_resident > 0;
+
+    if (is_evictable == doc->policy.is_evictable) {
+        return;
+    }
+    doc->policy.is_evictable = is_evictable;
+    if (is_evictable) {
+        pool->blocks_evictable += doc->policy.blocks_resident;
+    } else {
+        pool->blocks_evictable -= doc->policy.blocks_resident;
+    }
+    pool->config.policy->evictable(pool->policy, &doc->policy);
+}
+
+static void
+give_back_tail(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count)
+{
+    uint64_t resident_tokens;
+
+    assert(doc->policy.is_evictable);
+    blocks_give_back(&pool->blocks, doc->run, count);
+    doc->policy.blocks_resident -= count;
+    pool->blocks_docs -= count;
+    pool->blocks_evictable -= count;
+    resident_tokens = (uint64_t)doc->policy.blocks_resident * pool->config.block_tokens;
+    if (resident_tokens < doc->tokens_ready) {
+        doc->tokens_ready = (uint32_t)resident_tokens;
+    }
+}
+
+static void
+end_doc(struct kvpool *pool, struct kvpool_doc *doc)
+{
+    assert(doc->references == 0 && !doc->is_indexed);
+    list_unlink(&doc->link);
+    pool->blocks_docs -= doc->policy.blocks_resident;
+    blocks_end_run(&pool->blocks, &doc->run);
+    free_doc(doc);
+}
+
+/* Out of the index, and why is remembered.  The document ends now, or with its last reference. */
+static void
+detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
+{
+    if (doc->pins > 0) {
+        doc->pins = 0;
+        pool->blocks_pinned -= doc->policy.blocks_resident;
+    }
+    doc->is_indexed = false;
+    update_evictable(pool, doc);
+    pool->config.policy->forgotten(pool->policy, &doc->policy);
+    htab_remove(&pool->index, &doc->node);
+    ghosts_add(pool->ghosts, &doc->policy.key, (int)reason);
+    if (doc->references == 0) {
+        end_doc(pool, doc);
+    } else {
+        list_push_back(&pool->detached, &doc->link);
+    }
+}
+
+static void
+begin_build(struct kvpool *pool, struct kvpool_doc *doc, uint64_t builder)
+{
+    doc->builder = builder;
+    doc->generation = ++pool->generation;
+}
+
+static struct kvpool_doc *
+new_doc(const struct kvpool_want *want)
+{
+    struct kvpool_doc *doc = mem_zalloc(1, sizeof(*doc));
+
+    if (doc != NULL) {
+        doc->policy.key = want->key;
+        doc->policy.n_tokens = want->n_tokens;
+        list_init(&doc->policy.link);
+        list_init(&doc->link);
+    }
+    return doc;
+}
+
+/* --- eviction --------------------------------------------------------------------------------- */
+
+/* Frees exactly `count` blocks, which must be evictable: the tail of one victim after the other. */
+static void
+evict(struct kvpool *pool, uint32_t count)
+{
+    assert(count <= pool->blocks_evictable);
+    while (count > 0) {
+        struct evict_doc *victim = pool->config.policy->victim(pool->policy);
+        struct kvpool_doc *doc;
+        uint32_t going;
+
+        assert(victim != NULL && victim->is_evictable);
+        doc = (struct kvpool_doc *)(void *)((char *)victim - offsetof(struct kvpool_doc, policy));
+        going = count < victim->blocks_resident ? count : victim->blocks_resident;
+        give_back_tail(pool, doc, going);
+        pool->counted.blocks_evicted += going;
+        count -= going;
+        if (doc->policy.blocks_resident == 0) {
+            pool->counted.docs_evicted++;
+            detach(pool, doc, KVPOOL_MISS_EVICTED);
+        }
+    }
+}
+
+/* Makes sure that `count` blocks are free; they are free or evictable. */
+static void
+make_room(struct kvpool *pool, uint32_t count)
+{
+    if (count > pool->blocks.free_count) {
+        evict(pool, count - pool->blocks.free_count);
+    }
+}
+
+uint32_t
+kvpool_evict(struct kvpool *pool, uint32_t blocks)
+{
+    uint32_t going = blocks < pool->blocks_evictable ? blocks : pool->blocks_evictable;
+
+    evict(pool, going);
+    return going;
+}
+
+/* --- claims ----------------------------------------------------------------------------------- */
+
+/* What looking at the wants of a claim found. */
+struct plan {
+    struct list_node fresh;  /* kvpool_doc.link: unseen documents, in the index, without blocks */
+    uint64_t blocks_whole;   /* of all documents and private ones, resident or not */
+    uint64_t blocks_missing; /* to be taken */
+    uint64_t blocks_unevictable; /* evictable now, but cited by this claim */
+};
+
+static struct kvpool_doc *
+find_doc(const struct kvpool *pool, const struct dockey *key)
+{
+    struct htab_node *node = htab_find(&pool->index, dockey_hash(key), key);
+
+    return node == NULL ? NULL : HTAB_ENTRY(node, struct kvpool_doc, node);
+}
+
+static enum status
+look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
+{
+    struct kvpool_doc *doc = find_doc(pool, &want->key);
+
+    if (doc == NULL) {
+        doc = new_doc(want);
+        if (doc == NULL
+            || htab_insert(&pool->index, dockey_hash(&want->key), &doc->node) != ST_OK) {
+            mem_free(doc);
+            return ERR(ST_NO_MEMORY, "record of a document");
+        }
+        doc->is_indexed = true;
+        list_push_back(&plan->fresh, &doc->link);
+    }
+    want->doc = doc;
+    if (doc->policy.n_tokens != want->n_tokens) {
+        return ERR(ST_INVALID, "one document key with %u tokens and with %u", want->n_tokens,
+                   doc->policy.n_tokens);
+    }
+    if (doc->mark == pool->mark) {
+        return ST_OK;
+    }
+    doc->mark = pool->mark;
+    plan->blocks_whole += blocks_needed(pool, doc);
+    if (!doc_is_building(doc)) {
+        plan->blocks_missing += blocks_missing(pool, doc);
+    }
+    if (doc->policy.is_evictable) {
+        plan->blocks_unevictable += doc->policy.blocks_resident;
+    }
+    return ST_OK;
+}
+
+static enum status
+look(struct kvpool *pool, struct kvpool_want *wants, size_t want_count, uint32_t own_blocks,
+     struct plan *plan)
+{
+    *plan = (struct plan){.blocks_whole = own_blocks, .blocks_missing = own_blocks};
+    list_init(&plan->fresh);
+    pool->mark++;
+    for (size_t i = 0; i < want_count; i++) {
+        wants[i].doc = NULL;
+    }
+    for (size_t i = 0; i < want_count; i++) {
+        if (wants[i].n_tokens > 0) {
+            TRY(look_up(pool, &wants[i], plan));
+        }
+    }
+    return ST_OK;
+}
+
+static enum status
+check_room(struct kvpool *pool, const struct plan *plan)
+{
+    uint64_t evictable = pool->blocks_evictable - plan->blocks_unevictable;
+
+    TRY(kvpool_check_size(pool, plan->blocks_whole));
+    if (plan->blocks_missing > pool->blocks.free_count + evictable) {
+        pool->counted.claims_refused++;
+        return ERR(ST_NO_MEMORY,
+                   "%llu blocks needed, %u free, %llu evictable beside the request's own documents",
+                   (unsigned long long)plan->blocks_missing, pool->blocks.free_count,
+                   (unsigned long long)evictable);
+    }
+    return ST_OK;
+}
+
+/* All that can fail in a claim, except for the lack of blocks. */
+static enum status
+allocate(struct kvpool *pool, const struct plan *plan, size_t want_count, uint32_t own_blocks,
+         struct kvpool_claim **claim_out)
+{
+    struct kvpool_claim *claim;
+
+    LIST_FOR_EACH(node, &plan->fresh)
+    {
+        struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
+
+        TRY(block_run_new(blocks_needed(pool, doc), &doc->run));
+    }
+    claim = mem_zalloc(1, sizeof(*claim) + want_count * sizeof(claim->docs[0]));
+    if (claim == NULL) {
+        return ERR(ST_NO_MEMORY, "claim on %zu documents", want_count);
+    }
+    if (block_run_new(own_blocks, &claim->own) != ST_OK) {
+        mem_free(claim);
+        return ST_NO_MEMORY;
+    }
+    *claim_out = claim;
+    return ST_OK;
+}
+
+static void
+take_reference(struct kvpool *pool, struct kvpool_doc *doc)
+{
+    doc->references++;
+    update_evictable(pool, doc);
+    if (doc->mark == pool->mark) { /* once a claim, however often it is cited */
+        doc->mark = 0;
+        pool->config.policy->used(pool->policy, &doc->policy);
+    }
+}
+
+/* Why the document misses, and who builds it.  Sets the want's results. */
+static void
+resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
+{
+    struct kvpool_doc *doc = want->doc;
+
+    want->tokens_ready = doc->tokens_ready;
+    want->must_build = false;
+    if (doc->tokens_ready == doc->policy.n_tokens) {
+        want->reason = KVPOOL_HIT;
+        doc->hits++;
+        return;
+    }
+    if (doc_is_building(doc)) {
+        want->reason = KVPOOL_MISS_BUILDING;
+        return;
+    }
+    want->reason = doc->tokens_ready > 0
+                       ? KVPOOL_MISS_PARTIAL
+                       : (enum kvpool_miss)ghosts_take(pool->ghosts, &want->key, KVPOOL_MISS_COLD);
+    want->must_build = true;
+    begin_build(pool, doc, builder);
+}
+
+static void
+count_want(struct kvpool_stats *counted, const struct kvpool_want *want)
+{
+    if (want->reason == KVPOOL_HIT) {
+        counted->doc_hits++;
+    } else {
+        counted->doc_misses[want->reason]++;
+    }
+    counted->tokens_hit += want->tokens_ready;
+    counted->tokens_missed += want->n_tokens - want->tokens_ready;
+}
+
+static void
+take_missing(struct kvpool *pool, struct kvpool_doc *doc)
+{
+    uint32_t missing = blocks_missing(pool, doc);
+
+    blocks_take(&pool->blocks, doc->run, missing);
+    doc->policy.blocks_resident += missing;
+    pool->blocks_docs += missing;
+}
+
+/* Carries the plan out.  Nothing here can fail. */
+static void
+act(struct kvpool *pool, const struct plan *plan, struct kvpool_want *wants, size_t want_count,
+    uint32_t own_blocks, uint64_t builder, struct kvpool_claim *claim)
+{
+    pool->config.policy->tick(pool->policy);
+    for (size_t i = 0; i < want_count; i++) {
+        struct kvpool_want *want = &wants[i];
+
+        if (want->doc == NULL) {
+            want->tokens_ready = 0;
+            want->must_build = false;
+            want->reason = KVPOOL_HIT;
+        } else {
+            claim->docs[claim->doc_count++] = want->doc;
+            take_reference(pool, want->doc);
+            resolve(pool, want, builder);
+        }
+        count_want(&pool->counted, want);
+    }
+    LIST_FOR_EACH_SAFE(node, &plan->fresh)
+    {
+        list_unlink(node);
+    }
+    make_room(pool, (uint32_t)plan->blocks_missing);
+    for (size_t i = 0; i < want_count; i++) {
+        if (wants[i].must_build) {
+            take_missing(pool, wants[i].doc);
+        }
+    }
+    blocks_take(&pool->blocks, claim->own, own_blocks);
+    pool->blocks_own += own_blocks;
+    list_push_back(&pool->claims, &claim->link);
+}
+
+/* Forgets what looking left behind. */
+static void
+drop_plan(struct kvpool *pool, struct plan *plan, struct kvpool_want *wants, size_t want_count)
+{
+    for (size_t i = 0; i < want_count; i++) {
+        wants[i].doc = NULL;
+    }
+    LIST_FOR_EACH_SAFE(node, &plan->fresh)
+    {
+        struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
+
+        htab_remove(&pool->index, &doc->node);
+        free_doc(doc);
+    }
+}
+
+enum status
+kvpool_claim(struct kvpool *pool, struct kvpool_want *wants, size_t want_count, uint32_t own_blocks,
+             uint64_t builder, struct kvpool_claim **claim_out)
+{
+    struct kvpool_claim *claim = NULL;
+    struct plan plan;
+    enum status st;
+
+    assert(builder != 0);
+    if (want_count > KVPOOL_CLAIM_DOCS_MAX) {
+        return ERR(ST_INVALID, "%zu documents in one request, %d allowed", want_count,
+                   KVPOOL_CLAIM_DOCS_MAX);
+    }
+    st = look(pool, wants, want_count, own_blocks, &plan);
+    if (st == ST_OK) {
+        st = check_room(pool, &plan);
+    }
+    if (st == ST_OK) {
+        st = allocate(pool, &plan, want_count, own_blocks, &claim);
+    }
+    if (st != ST_OK) {
+        drop_plan(pool, &plan, wants, want_count);
+        return st;
+    }
+    act(pool, &plan, wants, want_count, own_blocks, builder, claim);
+    *claim_out = claim;
+    return ST_OK;
+}
+
+enum status
+kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, uint32_t blocks)
+{
+    uint32_t available = pool->blocks.free_count + pool->blocks_evictable;
+    uint32_t needed;
+
+    if (blocks > available) {
+        return ERR(ST_NO_MEMORY, "%u more blocks needed, %u free, %u evictable", blocks,
+                   pool->blocks.free_count, pool->blocks_evictable);
+    }
+    needed = claim->own->count + blocks;
+    if (needed > claim->own->capacity) {
+        /* Answers grow block by block: double, so that the copies stay few. */
+        TRY(block_run_reserve(&claim->own, needed < 8 ? 8 : 2 * needed));
+    }
+    make_room(pool, blocks);
+    blocks_take(&pool->blocks, claim->own, blocks);
+    pool->blocks_own += blocks;
+    return ST_OK;
+}
+
+const uint32_t *
+kvpool_claim_blocks(const struct kvpool_claim *claim, uint32_t *count_out)
+{
+    *count_out = claim->own->count;
+    return claim->own->ids;
+}
+
+void
+kvpool_claim_release(struct kvpool *pool, struct kvpool_claim **claim, uint64_t fence)
+{
+    struct kvpool_claim *ending = *claim;
+
+    *claim = NULL;
+    for (uint32_t i = 0; i < ending->doc_count; i++) {
+        struct kvpool_doc *doc = ending->docs[i];
+
+        assert(doc->references > 0);
+        doc->references--;
+        /* A build that nobody waits for has to be abandoned by whoever stops it. */
+        assert(doc->references > 0 || !doc_is_building(doc));
+        if (doc->references == 0 && !doc->is_indexed) {
+            end_doc(pool, doc);
+        } else {
+            update_evictable(pool, doc);
+        }
+    }
+    list_unlink(&ending->link);
+    pool->blocks_own -= ending->own->count;
+    ending->own->fence = fence;
+    blocks_end_run(&pool->blocks, &ending->own);
+    mem_free(ending);
+}
+
+/* --- documents -------------------------------------------------------------------------------- */
+
+void
+kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
+{
+    assert(doc_is_building(doc));
+    assert(blocks_missing(pool, doc) == 0);
+    doc->builder = 0;
+    doc->origin = origin;
+    doc->tokens_ready = doc->policy.n_tokens;
+    pool->counted.docs_built++;
+    if (doc->is_indexed && !doc->is_admitted) {
+        doc->is_admitted = true;
+        pool->config.policy->admitted(pool->policy, &doc->policy);
+    }
+}
+
+void
+kvpool_doc_abandon(struct kvpool *pool, struct kvpool_doc *doc, uint64_t fence)
+{
+    assert(doc_is_building(doc));
+    doc->builder = 0;
+    doc->is_abandoned = true;
+    doc->run->fence = fence;
+    if (doc->is_indexed) { /* not, if it was forgotten while it was built */
+        detach(pool, doc, KVPOOL_MISS_ABANDONED);
+    }
+}
+
+void
+kvpool_doc_set_builder(struct kvpool_doc *doc, uint64_t builder)
+{
+    assert(doc_is_building(doc) && builder != 0);
+    doc->builder = builder;
+}
+
+struct kvpool_doc *
+kvpool_find(const struct kvpool *pool, const struct dockey *key)
+{
+    return find_doc(pool, key);
+}
+
+enum status
+kvpool_forget(struct kvpool *pool, const struct dockey *key)
+{
+    struct kvpool_doc *doc = find_doc(pool, key);
+
+    if (doc == NULL) {
+        return ERR(ST_NOT_FOUND, "document is not in the pool");
+    }
+    detach(pool, doc, KVPOOL_MISS_FORGOTTEN);
+    return ST_OK;
+}
+
+enum status
+kvpool_pin(struct kvpool *pool, const struct dockey *key)
+{
+    struct kvpool_doc *doc = find_doc(pool, key);
+    uint32_t allowed = (uint32_t)(pool->config.pin_share_max * pool->config.block_count);
+
+    if (doc == NULL) {
+        return ERR(ST_NOT_FOUND, "document is not in the pool");
+    }
+    if (!kvpool_doc_is_ready(doc)) {
+        return ERR(ST_UNAVAILABLE, "document has %u of its %u tokens", doc->tokens_ready,
+                   doc->policy.n_tokens);
+    }
+    if (doc->pins == UINT32_MAX) {
+        return ERR(ST_NO_MEMORY, "document has %u pins", doc->pins);
+    }
+    if (doc->pins == 0) {
+        if (doc->policy.blocks_resident > allowed - pool->blocks_pinned) {
+            return ERR(ST_NO_MEMORY,
+                       "document of %u blocks beside %u pinned ones, %u may be pinned",
+                       doc->policy.blocks_resident, pool->blocks_pinned, allowed);
+        }
+        pool->blocks_pinned += doc->policy.blocks_resident;
+    }
+    doc->pins++;
+    update_evictable(pool, doc);
+    return ST_OK;
+}
+
+enum status
+kvpool_unpin(struct kvpool *pool, const struct dockey *key)
+{
+    struct kvpool_doc *doc = find_doc(pool, key);
+
+    if (doc == NULL || doc->pins == 0) {
+        return ERR(ST_NOT_FOUND, "document is not %s", doc == NULL ? "in the pool" : "pinned");
+    }
+    doc->pins--;
+    if (doc->pins == 0) {
+        pool->blocks_pinned -= doc->policy.blocks_resident;
+    }
+    update_evictable(pool, doc);
+    return ST_OK;
+}
+
+/* --- fences ----------------------------------------------------------------------------------- */
+
+uint32_t
+kvpool_fence_lift(struct kvpool *pool, uint64_t fence)
+{
+    assert(fence != 0);
+    /* Abandoned documents that are still referenced come back later: then not to quarantine. */
+    LIST_FOR_EACH(node, &pool->detached)
+    {
+        struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
+
+        if (doc->run->fence == fence) {
+            doc->run->fence = 0;
+        }
+    }
+    return blocks_lift(&pool->blocks, fence);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool_state - the insides of the pool, shared by kvpool.c (which changes them) and kvpool_view.c
+ * (which only looks).  Nobody else includes this. */
+#ifndef KVPOOL_POOL_STATE_H
+#define KVPOOL_POOL_STATE_H
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "kvpool/blocks.h"
+#include "kvpool/ghosts.h"
+#include "kvpool/kvpool.h"
+
+struct kvpool_doc {
+    struct htab_node node;   /* in pool->index while is_indexed */
+    struct list_node link;   /* in pool->detached when not; among the fresh ones during a claim */
+    struct evict_doc policy; /* key, n_tokens, blocks_resident == run->count, is_evictable */
+    struct block_run *run; /* room for the whole document, so that it never moves under a reader */
+    uint32_t tokens_ready; /* sealed; the tokens of the resident blocks when nobody builds */
+    uint32_t references;   /* one a want of a live claim */
+    uint32_t pins;
+    uint32_t origin;     /* worker of the last sealed build */
+    uint64_t builder;    /* 0 = nobody is building */
+    uint64_t generation; /* of the last build */
+    uint64_t hits;
+    uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
+    bool is_indexed;
+    bool is_admitted;            /* the policy has heard of its first sealed blocks */
+    bool is_abandoned;           /* its build was lost */
+    uint32_t counted_references; /* scratch of kvpool_check */
+};
+
+struct kvpool_claim {
+    struct list_node link; /* in pool->claims */
+    struct block_run *own; /* private blocks */
+    uint32_t doc_count;
+    struct kvpool_doc *docs[]; /* [doc_count] a reference each; repeats and all */
+};
+
+struct kvpool {
+    struct kvpool_config config;
+    struct blocks blocks;
+    struct htab index;         /* kvpool_doc.node by key */
+    struct list_node detached; /* kvpool_doc.link: out of the index, still referenced */
+    struct list_node claims;   /* kvpool_claim.link */
+    struct ghosts *ghosts;     /* enum kvpool_miss by key */
+    struct evict_policy *policy;
+    uint64_t generation;
+    uint64_t mark;
+    uint32_t blocks_docs;
+    uint32_t blocks_own;
+    uint32_t blocks_evictable;
+    uint32_t blocks_pinned;
+    struct kvpool_stats counted; /* only the uint64_t counters are kept here */
+};
+
+/* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
+enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
+
+static inline bool
+doc_is_building(const struct kvpool_doc *doc)
+{
+    return doc->builder != 0;
+}
+
+#endif
