@@ -13,6 +13,8 @@ attn_merge_rows(const struct attn_merge_args *args, uint32_t first, uint32_t end
         return ERR(ST_INVALID, "head dimension %u: must be 1 to %d", D, ATTN_D_MAX);
     }
     for (uint32_t row = first; row < end; row++) {
+        size_t out_row = args->row_ids == NULL ? row : args->row_ids[row];
+
         for (uint32_t h = 0; h < H; h++) {
             struct attn_state state;
 
@@ -23,7 +25,7 @@ attn_merge_rows(const struct attn_merge_args *args, uint32_t first, uint32_t end
                 attn_state_merge(&state, &args->o[at * D], args->ml[at * 2], args->ml[at * 2 + 1],
                                  D);
             }
-            attn_state_output(&state, (float *)args->out + ((size_t)row * H + h) * D, D);
+            attn_state_output(&state, (float *)args->out + (out_row * H + h) * D, D);
         }
     }
     return ST_OK;

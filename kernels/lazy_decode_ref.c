@@ -29,6 +29,10 @@ lazy_decode_check(const struct lazy_decode_args *args)
     const struct attn_desc *desc = &args->desc;
 
     TRY(attn_check(desc));
+    if (args->n_partials != args->partial_first[desc->n_seqs]) {
+        return ERR(ST_INVALID, "%u partials given, partial_first ends at %u", args->n_partials,
+                   args->partial_first[desc->n_seqs]);
+    }
     for (uint32_t i = 0; i < desc->n_seqs; i++) {
         uint32_t want = lazy_decode_partials(&desc->seqs[i], desc->segs);
 

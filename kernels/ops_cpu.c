@@ -3,6 +3,8 @@
  * threads, and the threads share them. */
 #include "kernels/ops.h"
 
+#include <string.h>
+
 #include <cblas.h>
 
 #include "common/mem.h"
@@ -116,6 +118,52 @@ cpu_lazy_decode(const struct ops *ops, struct lazy_decode_args args)
     return threads_run(threads_of(ops), lazy_decode_units(&args), decode_unit, &args);
 }
 
+static enum status
+cpu_alloc(const struct ops *ops, size_t bytes, void **memory_out)
+{
+    (void)ops;
+    void *memory = mem_zalloc(bytes, 1);
+
+    if (memory == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for %zu bytes of operands", bytes);
+    }
+    *memory_out = memory;
+    return ST_OK;
+}
+
+static void
+cpu_release(const struct ops *ops, void *memory)
+{
+    (void)ops;
+    mem_free(memory);
+}
+
+static enum status
+cpu_copy(const struct ops *ops, void *to, const void *from, size_t bytes)
+{
+    (void)ops;
+    if (bytes > 0) {
+        memcpy(to, from, bytes);
+    }
+    return ST_OK;
+}
+
+/* Everything is done when it returns: nothing to wait for. */
+static enum status
+cpu_finish(const struct ops *ops)
+{
+    (void)ops;
+    return ST_OK;
+}
+
+static enum status
+cpu_begin_step(const struct ops *ops, struct attn_step step)
+{
+    (void)ops;
+    (void)step;
+    return ST_OK;
+}
+
 static void
 cpu_destroy(struct ops *ops)
 {
@@ -141,7 +189,14 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
     }
     cpu->ops = (struct ops){
         .name = "cpu",
+        .activation_bytes = sizeof(float),
         .state = cpu,
+        .alloc = cpu_alloc,
+        .release = cpu_release,
+        .upload = cpu_copy,
+        .download = cpu_copy,
+        .finish = cpu_finish,
+        .begin_step = cpu_begin_step,
         .embed = cpu_embed,
         .rmsnorm = cpu_rmsnorm,
         .gemm = cpu_gemm,

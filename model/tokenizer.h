@@ -3,7 +3,12 @@
  *
  * Byte-level BPE with the split patterns of gpt-2, starcoder/smollm, llama-bpe, qwen2, deepseek-llm,
  * deepseek-coder and falcon, and SentencePiece BPE (llama-spm).  Immutable after loading: any number of
- * threads may encode with one tokenizer, each with its own scratch. */
+ * threads may encode with one tokenizer, each with its own scratch.
+ *
+ * Ids are those of the checkpoint's own tokenizer (tests/oracle/compare_tokenizers.py).  So text that it
+ * cannot say is lost here too: a byte without a token becomes the unknown token (SentencePiece) or
+ * vanishes (BPE).  User-defined tokens are found in any text, control tokens only where `parse_special`
+ * says so; of those that start at one place the longest is taken. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
 
@@ -41,8 +46,12 @@ tokenizer_adds_bos(const struct tokenizer *tokenizer); /* the checkpoint asks fo
 /* True for ids that end an answer: eos, eot and their like (<|im_end|>, <|eot_id|>, </s>...). */
 bool tokenizer_is_end(const struct tokenizer *tokenizer, uint32_t id);
 
-/* The id whose token text is exactly `text`, or TOKENIZER_NONE. */
+/* The id of the special token written `text`, else of the token that gives exactly `text`, or
+ * TOKENIZER_NONE. */
 uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text);
+
+/* The Jinja text that came with the vocabulary, borrowed; NULL and 0 if none did. */
+const char *tokenizer_chat_template(const struct tokenizer *tokenizer, size_t *length_out);
 
 /* Per-thread working memory; grows as needed. */
 enum status tokenizer_scratch_new(struct tokenizer_scratch **scratch_out);
@@ -56,18 +65,35 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer
                              const char *text, size_t length, bool parse_special,
                              const uint32_t **ids_out, size_t *count_out);
 
-/* Streaming detokeniser: bytes come out only as whole UTF-8 sequences.  Plain data; zero it to start. */
+/* A part of a text: pieces side by side are one text, in which words may reach across their seams, but
+ * no special token is found across one. */
+struct tokenizer_piece {
+    const char *text;
+    size_t length;
+    bool parse_special;
+};
+
+/* tokenizer_encode for a text in pieces; the byte offset in a message is that in its piece. */
+enum status tokenizer_encode_pieces(const struct tokenizer *tokenizer,
+                                    struct tokenizer_scratch *scratch,
+                                    const struct tokenizer_piece *pieces, size_t piece_count,
+                                    const uint32_t **ids_out, size_t *count_out);
+
+/* Streaming detokeniser: bytes come out only as whole UTF-8 sequences.  Plain data; zero it to start.
+ * Where encoding puts a space in front of a text (SentencePiece), the first token loses one, so that
+ * what comes out is the text; set has_started for ids that continue a text. */
 struct detokenizer {
     char held[8]; /* an unfinished UTF-8 sequence */
     uint32_t n_held;
-    bool has_started; /* SentencePiece: the first token of an answer loses no space */
+    bool has_started; /* the space in front is gone already */
 };
 
 #define DETOKENIZER_OUT_MAX                                                                        \
     1024 /* bytes that one token can give; longer tokens are refused at load */
 
-/* Appends one id; writes at most DETOKENIZER_OUT_MAX bytes to `out`, returns how many.  Control tokens
- * give nothing.  An invalid byte sequence comes out as U+FFFD, one for each maximal bad part. */
+/* Appends one id; writes at most DETOKENIZER_OUT_MAX bytes to `out`, returns how many.  Control and
+ * unknown tokens and ids outside the vocabulary give nothing.  An invalid byte sequence comes out as
+ * U+FFFD, one for each maximal bad part. */
 size_t detokenizer_push(const struct tokenizer *tokenizer, struct detokenizer *state, uint32_t id,
                         char out[DETOKENIZER_OUT_MAX]);
 

@@ -184,7 +184,9 @@ fixture_decode(const struct fixture *fix, const struct prompt *prompt, float *ou
                                                                    .q = prompt->q + t * row,
                                                                    .o = o,
                                                                    .ml = ml,
-                                                                   .partial_first = partial_first}),
+
+                                                                   .partial_first = partial_first,
+                                                                   .n_partials = n}),
                          ST_OK);
         ck_assert_int_eq(attn_merge_ref((struct attn_merge_args){.o = o,
                                                                  .ml = ml,
