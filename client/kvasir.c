@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plain structs in, protobuf over rpc, plain structs out.  Arrays that go out live in `scratch`, one
+ * allocation a call or chunk; what they point to lives in rpc's arena for as long. */
+#include "client/kvasir.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/rpc.h"
+#include "common/mem.h"
+#include "kvasir/v1/documents.pb-c.h"
+#include "kvasir/v1/health.pb-c.h"
+#include "kvasir/v1/rag.pb-c.h"
+#include "proto/endpoints.h"
+
+static_assert((int)KVASIR_UNAUTHENTICATED == (int)RPC_UNAUTHENTICATED, "the same codes");
+
+struct kvasir {
+    struct rpc *rpc;
+    uint32_t timeout_ms;
+    void *scratch;
+    size_t scratch_bytes;
+    const char *error; /* found here, not by rpc; NULL: ask rpc */
+};
+
+const char *
+kvasir_code_name(enum kvasir_code code)
+{
+    return rpc_code_name((uint32_t)code);
+}
+
+const char *
+kvasir_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+enum kvasir_code
+kvasir_open(const struct kvasir_options *options, struct kvasir **client_out)
+{
+    static const struct kvasir_options defaults;
+    char dir[ENDPOINT_PATH_MAX], url[ENDPOINT_URL_MAX];
+    const char *endpoint;
+    enum status st = ST_OK;
+    struct kvasir *client = NULL;
+
+    options = options == NULL ? &defaults : options;
+    endpoint = options->endpoint;
+    if (endpoint == NULL) {
+        st = endpoint_dir(options->runtime_dir, dir);
+        st = st != ST_OK ? st : endpoint_url(dir, ENDPOINT_CLIENT, url);
+        endpoint = url;
+    }
+    if (st == ST_OK) {
+        client = mem_zalloc(1, sizeof(*client));
+        st = client != NULL ? rpc_open(endpoint, &client->rpc)
+                            : ERR(ST_NO_MEMORY, "no memory for a handle");
+    }
+    if (st != ST_OK) {
+        kvasir_close(&client);
+        return (enum kvasir_code)rpc_code_of(st);
+    }
+    client->timeout_ms = options->timeout_ms == 0 ? RPC_UNARY_TIMEOUT_MS : options->timeout_ms;
+    *client_out = client;
+    return KVASIR_OK;
+}
+
+const char *
+kvasir_open_error(void)
+{
+    return status_detail();
+}
+
+void
+kvasir_close(struct kvasir **client)
+{
+    if (*client == NULL) {
+        return;
+    }
+    rpc_close(&(*client)->rpc);
+    mem_free((*client)->scratch);
+    MEM_FREE(*client);
+}
+
+const char *
+kvasir_error(const struct kvasir *client)
+{
+    return client->error != NULL ? client->error : rpc_message(client->rpc);
+}
+
+uint32_t
+kvasir_retry_after_ms(const struct kvasir *client)
+{
+    return rpc_retry_after_ms(client->rpc);
+}
+
+void
+kvasir_cancel(struct kvasir *client)
+{
+    rpc_cancel(client->rpc);
+}
+
+static enum kvasir_code
+out_of_memory(struct kvasir *client)
+{
+    client->error = "no memory on the client's side";
+    return KVASIR_RESOURCE_EXHAUSTED;
+}
+
+/* Room for `count` elements, valid until the next call of this; NULL without memory. */
+static void *
+require_scratch(struct kvasir *client, size_t count, size_t size)
+{
+    size_t bytes;
+
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        return NULL;
+    }
+    if (bytes > client->scratch_bytes || client->scratch == NULL) {
+        void *scratch = mem_realloc(client->scratch, bytes, 1);
+
+        if (scratch == NULL) {
+            return NULL;
+        }
+        client->scratch = scratch;
+        client->scratch_bytes = bytes;
+    }
+    return client->scratch;
+}
+
+static enum kvasir_code
+call(struct kvasir *client, const struct rpc_call *call, const ProtobufCMessage **reply_out)
+{
+    client->error = NULL;
+    rpc_uncancel(client->rpc);
+    return (enum kvasir_code)rpc_call(client->rpc, call, reply_out);
+}
+
+/* The reply, or NULL with the reason in *code_out. */
+static const void *
+call_unary(struct kvasir *client, enum method_id method, const ProtobufCMessage *request,
+           enum kvasir_code *code_out)
+{
+    const ProtobufCMessage *reply = NULL;
+
+    *code_out = call(
+        client,
+        &(struct rpc_call){.method = method, .request = request, .timeout_ms = client->timeout_ms},
+        &reply);
+    return reply;
+}
+
+/* ---- requests: ours to protobuf ---------------------------------------------------------------- */
+
+/* protobuf-c knows no const; packing only reads. */
+static void *
+unconst(const void *bytes)
+{
+    return (void *)(uintptr_t)bytes;
+}
+
+static ProtobufCBinaryData
+binary(const void *bytes, size_t length)
+{
+    return (ProtobufCBinaryData){.data = unconst(bytes), .len = length};
+}
+
+static Kvasir__V1__Segment
+segment_of(const struct kvasir_document *document)
+{
+    Kvasir__V1__Segment segment = KVASIR__V1__SEGMENT__INIT;
+
+    segment.text = unconst(document->text);
+    segment.token_ids = unconst(document->token_ids);
+    segment.n_token_ids = document->token_ids == NULL ? 0 : document->token_count;
+    segment.has_document_key = document->key != NULL;
+    segment.document_key = binary(document->key, KVASIR_KEY_BYTES);
+    segment.id = unconst(document->id);
+    segment.title = unconst(document->title);
+    return segment;
+}
+
+/* Segments with the array of pointers to them that protobuf-c wants; one mem_free. */
+static Kvasir__V1__Segment **
+segments_of(const struct kvasir_document *documents, size_t count)
+{
+    Kvasir__V1__Segment **pointers =
+        mem_zalloc(count, sizeof(*pointers) + sizeof(Kvasir__V1__Segment));
+    Kvasir__V1__Segment *segments = (void *)(pointers + count);
+
+    for (size_t i = 0; pointers != NULL && i < count; i++) {
+        segments[i] = segment_of(&documents[i]);
+        pointers[i] = &segments[i];
+    }
+    return pointers;
+}
+
+static Kvasir__V1__Message **
+messages_of(const struct kvasir_message *messages, size_t count)
+{
+    Kvasir__V1__Message **pointers =
+        mem_zalloc(count, sizeof(*pointers) + sizeof(Kvasir__V1__Message));
+    Kvasir__V1__Message *copies = (void *)(pointers + count);
+
+    for (size_t i = 0; pointers != NULL && i < count; i++) {
+        kvasir__v1__message__init(&copies[i]);
+        copies[i].role = unconst(messages[i].role);
+        copies[i].content = unconst(messages[i].content);
+        pointers[i] = &copies[i];
+    }
+    return pointers;
+}
+
+static Kvasir__V1__Sampling
+sampling_of(const struct kvasir_sampling *from)
+{
+    Kvasir__V1__Sampling to = KVASIR__V1__SAMPLING__INIT;
+
+    to.has_max_tokens = from->max_tokens != 0;
+    to.max_tokens = from->max_tokens;
+    to.has_temperature = true;
+    to.temperature = from->temperature;
+    to.has_top_k = from->top_k != 0;
+    to.top_k = from->top_k;
+    to.has_top_p = from->top_p != 0;
+    to.top_p = from->top_p;
+    to.has_min_p = from->min_p != 0;
+    to.min_p = from->min_p;
+    to.has_repetition_penalty = from->repetition_penalty != 0;
+    to.repetition_penalty = from->repetition_penalty;
+    to.has_seed = from->has_seed;
+    to.seed = from->seed;
+    to.stop = unconst(from->stop);
+    to.n_stop = from->stop_count;
+    to.has_logprobs = from->want_logprobs;
+    to.logprobs = from->top_logprobs;
+    return to;
+}
+
+/* ---- replies: protobuf to ours ----------------------------------------------------------------- */
+
+static const char *
+text_or_empty(const char *text)
+{
+    return text == NULL ? "" : text;
+}
+
+static const struct kvasir_document_usage *
+document_usages(struct kvasir *client, Kvasir__V1__DocumentUsage *const *from, size_t count)
+{
+    struct kvasir_document_usage *to = require_scratch(client, count, sizeof(*to));
+
+    for (size_t i = 0; to != NULL && i < count; i++) {
+        to[i] = (struct kvasir_document_usage){
+            .index = from[i]->index,
+            .id = text_or_empty(from[i]->id),
+            .key = from[i]->key.len == KVASIR_KEY_BYTES ? from[i]->key.data : NULL,
+            .tokens = from[i]->tokens,
+            .tokens_reused = from[i]->tokens_reused,
+            .miss_reason = text_or_empty(from[i]->miss_reason),
+        };
+    }
+    return to;
+}
+
+static const struct kvasir_logprob *
+logprobs_of(struct kvasir *client, const Kvasir__V1__GenerateReply *reply)
+{
+    struct kvasir_logprob *to = require_scratch(client, reply->n_logprobs, sizeof(*to));
+
+    for (size_t i = 0; to != NULL && i < reply->n_logprobs; i++) {
+        const Kvasir__V1__TokenLogprob *from = reply->logprobs[i];
+        bool is_even = from->n_top_ids == from->n_top_logprobs;
+
+        to[i] = (struct kvasir_logprob){
+            .token_id = from->id,
+            .text = (const char *)from->text.data,
+            .text_bytes = from->text.len,
+            .logprob = from->logprob,
+            .top_ids = from->top_ids,
+            .top_logprobs = from->top_logprobs,
+            .top_count = is_even ? from->n_top_ids : 0,
+        };
+    }
+    return to;
+}
+
+/* ---- generate ---------------------------------------------------------------------------------- */
+
+struct generation {
+    struct kvasir *client;
+    const struct kvasir_request *request;
+    struct kvasir_usage usage;
+    bool is_out_of_memory;
+};
+
+static bool
+fail_generation(struct generation *generation)
+{
+    generation->is_out_of_memory = true;
+    return false;
+}
+
+static bool
+take_usage(struct generation *generation, const Kvasir__V1__GenerateReply *reply)
+{
+    const Kvasir__V1__Usage *from = reply->usage;
+    struct kvasir_usage *to = &generation->usage;
+
+    to->finish = (enum kvasir_finish)reply->finish;
+    if (from == NULL) {
+        return true;
+    }
+    to->prompt_tokens = from->prompt_tokens;
+    to->query_tokens = from->query_tokens;
+    to->completion_tokens = from->completion_tokens;
+    to->tokens_reused = from->tokens_reused;
+    to->tokens_built = from->tokens_built;
+    to->tokens_padded = from->tokens_padded;
+    to->queue_us = from->queue_us;
+    to->ttft_us = from->ttft_us;
+    to->total_us = from->total_us;
+    to->worker = from->worker;
+    to->preemptions = from->preemptions;
+    to->seed = from->seed;
+    to->documents = document_usages(generation->client, from->documents, from->n_documents);
+    to->document_count = from->n_documents;
+    return to->documents != NULL || fail_generation(generation);
+}
+
+static bool
+take_generate_reply(void *opaque, const ProtobufCMessage *message)
+{
+    struct generation *generation = opaque;
+    const Kvasir__V1__GenerateReply *reply = (const void *)message;
+    const struct kvasir_request *request = generation->request;
+    bool go_on = true;
+
+    if (request->on_chunk != NULL && (reply->text.len > 0 || reply->n_token_ids > 0)) {
+        struct kvasir_chunk chunk = {
+            .text = (const char *)reply->text.data,
+            .text_bytes = reply->text.len,
+            .token_ids = reply->token_ids,
+            .token_count = reply->n_token_ids,
+            .logprobs = logprobs_of(generation->client, reply),
+            .logprob_count = reply->n_logprobs,
+        };
+
+        if (chunk.logprobs == NULL) {
+            return fail_generation(generation);
+        }
+        go_on = request->on_chunk(request->opaque, &chunk);
+    }
+    return take_usage(generation, reply) && go_on;
+}
+
+static enum kvasir_code
+run_generation(struct generation *generation, const Kvasir__V1__GenerateRequest *message)
+{
+    struct kvasir *client = generation->client;
+    enum kvasir_code code = call(client,
+                                 &(struct rpc_call){
+                                     .method = METHOD_GENERATE,
+                                     .request = &message->base,
+                                     .timeout_ms = generation->request->timeout_ms,
+                                     .on_reply = take_generate_reply,
+                                     .opaque = generation,
+                                 },
+                                 NULL);
+
+    if (generation->is_out_of_memory) {
+        return out_of_memory(client);
+    }
+    if (code == KVASIR_OK && generation->usage.finish == KVASIR_FINISH_CANCELLED) {
+        client->error = "cancelled";
+        return KVASIR_CANCELLED;
+    }
+    return code;
+}
+
+enum kvasir_code
+kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
+                struct kvasir_usage *usage_out)
+{
+    struct generation generation = {.client = client, .request = request};
+    Kvasir__V1__GenerateRequest message = KVASIR__V1__GENERATE_REQUEST__INIT;
+    Kvasir__V1__Sampling sampling = sampling_of(&request->sampling);
+    Kvasir__V1__Segment **segments = segments_of(request->documents, request->document_count);
+    Kvasir__V1__Message **messages = messages_of(request->messages, request->message_count);
+    bool is_chat = request->message_count > 0;
+    enum kvasir_code code;
+
+    message.sampling = &sampling;
+    message.segments = is_chat ? NULL : segments;
+    message.n_segments = is_chat ? 0 : request->document_count;
+    message.documents = is_chat ? segments : NULL;
+    message.n_documents = is_chat ? request->document_count : 0;
+    message.messages = messages;
+    message.n_messages = request->message_count;
+    message.query = unconst(request->query);
+    message.query_ids = unconst(request->query_ids);
+    message.n_query_ids = request->query_id_count;
+    message.has_add_bos = request->add_bos;
+    message.add_bos = request->add_bos;
+    message.has_salt = request->salt_bytes > 0;
+    message.salt = binary(request->salt, request->salt_bytes);
+    message.has_priority = request->has_priority;
+    message.priority = request->priority;
+    message.has_ignore_end = request->ignore_end;
+    message.ignore_end = request->ignore_end;
+    code = segments == NULL || messages == NULL ? out_of_memory(client)
+                                                : run_generation(&generation, &message);
+    if (usage_out != NULL && (code == KVASIR_OK || code == KVASIR_CANCELLED)) {
+        *usage_out = generation.usage;
+    }
+    mem_free(segments);
+    mem_free(messages);
+    return code;
+}
+
+/* ---- documents --------------------------------------------------------------------------------- */
+
+enum kvasir_code
+kvasir_tokenize(struct kvasir *client, const char *text, bool parse_special,
+                const uint32_t **ids_out, size_t *count_out)
+{
+    Kvasir__V1__TokenizeRequest request = KVASIR__V1__TOKENIZE_REQUEST__INIT;
+    enum kvasir_code code;
+
+    request.text = unconst(text);
+    request.has_parse_special = true;
+    request.parse_special = parse_special;
+    const Kvasir__V1__TokenizeReply *reply =
+        call_unary(client, METHOD_TOKENIZE, &request.base, &code);
+
+    if (reply != NULL) {
+        *ids_out = reply->token_ids;
+        *count_out = reply->n_token_ids;
+    }
+    return code;
+}
+
+enum kvasir_code
+kvasir_probe(struct kvasir *client, const struct kvasir_document *documents, size_t count,
+             const void *salt, size_t salt_bytes, const struct kvasir_document_usage **usage_out,
+             size_t *count_out)
+{
+    Kvasir__V1__ProbeRequest request = KVASIR__V1__PROBE_REQUEST__INIT;
+    enum kvasir_code code;
+
+    request.segments = segments_of(documents, count);
+    if (request.segments == NULL) {
+        return out_of_memory(client);
+    }
+    request.n_segments = count;
+    request.has_salt = salt_bytes > 0;
+    request.salt = binary(salt, salt_bytes);
+    const Kvasir__V1__ProbeReply *reply = call_unary(client, METHOD_PROBE, &request.base, &code);
+
+    mem_free(request.segments);
+    if (reply == NULL) {
+        return code;
+    }
+    const struct kvasir_document_usage *usages =
+        document_usages(client, reply->documents, reply->n_documents);
+
+    if (usages == NULL) {
+        return out_of_memory(client);
+    }
+    *usage_out = usages;
+    *count_out = reply->n_documents;
+    return KVASIR_OK;
+}
+
+enum kvasir_code
+kvasir_register(struct kvasir *client, const struct kvasir_document *document, bool is_chat,
+                const void *salt, size_t salt_bytes, uint8_t key_out[KVASIR_KEY_BYTES],
+                uint32_t *tokens_out)
+{
+    Kvasir__V1__RegisterRequest request = KVASIR__V1__REGISTER_REQUEST__INIT;
+    Kvasir__V1__Segment segment = segment_of(document);
+    enum kvasir_code code;
+
+    request.document = &segment;
+    request.has_is_chat = true;
+    request.is_chat = is_chat;
+    request.has_salt = salt_bytes > 0;
+    request.salt = binary(salt, salt_bytes);
+    const Kvasir__V1__RegisterReply *reply =
+        call_unary(client, METHOD_REGISTER, &request.base, &code);
+
+    if (reply == NULL) {
+        return code;
+    }
+    if (reply->key.len != KVASIR_KEY_BYTES) {
+        client->error = "kvasird answered with a key of another length";
+        return KVASIR_INTERNAL;
+    }
+    memcpy(key_out, reply->key.data, KVASIR_KEY_BYTES);
+    if (tokens_out != NULL) {
+        *tokens_out = reply->tokens;
+    }
+    return KVASIR_OK;
+}
+
+static struct kvasir_document_info
+document_info(const Kvasir__V1__DocumentInfo *from)
+{
+    struct kvasir_document_info to = {
+        .tokens = from->tokens,
+        .tokens_resident = from->tokens_resident,
+        .blocks = from->blocks,
+        .references = from->references,
+        .pins = from->pins,
+        .hits = from->hits,
+    };
+
+    if (from->key.len == KVASIR_KEY_BYTES) {
+        memcpy(to.key, from->key.data, KVASIR_KEY_BYTES);
+    }
+    (void)snprintf(to.state, sizeof(to.state), "%s", text_or_empty(from->state));
+    return to;
+}
+
+static Kvasir__V1__DocumentRef
+reference(const uint8_t key[KVASIR_KEY_BYTES])
+{
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+
+    ref.has_key = true;
+    ref.key = binary(key, KVASIR_KEY_BYTES);
+    return ref;
+}
+
+enum kvasir_code
+kvasir_get(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
+           struct kvasir_document_info *info_out)
+{
+    Kvasir__V1__DocumentRef ref = reference(key);
+    enum kvasir_code code;
+    const Kvasir__V1__DocumentInfo *reply = call_unary(client, METHOD_GET, &ref.base, &code);
+
+    if (reply != NULL) {
+        *info_out = document_info(reply);
+    }
+    return code;
+}
+
+enum kvasir_code
+kvasir_list(struct kvasir *client, uint32_t limit, const char *order,
+            const struct kvasir_document_info **infos_out, size_t *count_out, uint64_t *total_out)
+{
+    Kvasir__V1__ListRequest request = KVASIR__V1__LIST_REQUEST__INIT;
+    enum kvasir_code code;
+
+    request.has_limit = limit != 0;
+    request.limit = limit;
+    request.order = unconst(order);
+    const Kvasir__V1__ListReply *reply = call_unary(client, METHOD_LIST, &request.base, &code);
+
+    if (reply == NULL) {
+        return code;
+    }
+    struct kvasir_document_info *infos =
+        require_scratch(client, reply->n_documents, sizeof(*infos));
+
+    if (infos == NULL) {
+        return out_of_memory(client);
+    }
+    for (size_t i = 0; i < reply->n_documents; i++) {
+        infos[i] = document_info(reply->documents[i]);
+    }
+    *infos_out = infos;
+    *count_out = reply->n_documents;
+    if (total_out != NULL) {
+        *total_out = reply->total;
+    }
+    return code;
+}
+
+static enum kvasir_code
+call_with_key(struct kvasir *client, enum method_id method, const uint8_t key[KVASIR_KEY_BYTES])
+{
+    Kvasir__V1__DocumentRef ref = reference(key);
+    enum kvasir_code code;
+
+    (void)call_unary(client, method, &ref.base, &code);
+    return code;
+}
+
+enum kvasir_code
+kvasir_pin(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
+{
+    return call_with_key(client, METHOD_PIN, key);
+}
+
+enum kvasir_code
+kvasir_unpin(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
+{
+    return call_with_key(client, METHOD_UNPIN, key);
+}
+
+enum kvasir_code
+kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
+{
+    return call_with_key(client, METHOD_WARM, key);
+}
+
+enum kvasir_code
+kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
+{
+    return call_with_key(client, METHOD_FORGET, key);
+}
+
+enum kvasir_code
+kvasir_health(struct kvasir *client, struct kvasir_health *health_out)
+{
+    enum kvasir_code code;
+    const Kvasir__V1__HealthReply *reply = call_unary(client, METHOD_HEALTH, NULL, &code);
+
+    if (reply != NULL) {
+        *health_out = (struct kvasir_health){
+            .is_serving = reply->status == KVASIR__V1__SERVING_STATUS__SERVING,
+            .detail = text_or_empty(reply->detail),
+            .version = text_or_empty(reply->version),
+            .protocol = reply->protocol,
+        };
+    }
+    return code;
+}

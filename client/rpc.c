@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One poll loop a call over three things: the DEALER, its monitor, and an eventfd for cancels.
+ * After a loss the socket is thrown away, so no reply of an earlier life can reach a later call; replies
+ * of abandoned calls on a living socket are known by their request id. */
+#include "client/rpc.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <zmq.h>
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "kvasir/v1/wire.pb-c.h"
+#include "proto/frames.h"
+
+#define RPC_HWM           1000
+#define RPC_MESSAGE_BYTES 512
+#define MONITOR_EVENTS                                                                             \
+    (ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL                          \
+     | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_CLOSED    \
+     | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED)
+
+struct rpc {
+    char *url;
+    void *context; /* shared by all connections of this process */
+    void *dealer;  /* NULL: not connected */
+    void *monitor;
+    int cancel_fd;
+    uint64_t last_id;
+    uint32_t retry_after_ms;
+    char message[RPC_MESSAGE_BYTES];
+    struct wire_arena *header_arena;
+    struct wire_arena *arena;
+    struct wire_buffer header_bytes;
+    struct wire_buffer payload_bytes;
+};
+
+/* State of the running call. */
+struct running {
+    const struct rpc_call *call;
+    uint64_t id;
+    uint64_t give_up_us; /* 0: never */
+    uint32_t next_seq;
+    bool is_cancelled;
+    bool is_ended;
+    enum rpc_code code;
+    const ProtobufCMessage *last;
+};
+
+/* ---- one context a process --------------------------------------------------------------------- */
+
+/* libzmq 4.3.4 may crash when one of several contexts ends, so connections share one. */
+static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
+static void *shared_context;
+static unsigned shared_context_users;
+
+static void *
+context_acquire(void)
+{
+    (void)pthread_mutex_lock(&context_lock);
+    if (shared_context == NULL) {
+        shared_context = zmq_ctx_new();
+    }
+    shared_context_users += shared_context != NULL;
+    void *context = shared_context;
+
+    (void)pthread_mutex_unlock(&context_lock);
+    return context;
+}
+
+static void
+context_release(void)
+{
+    (void)pthread_mutex_lock(&context_lock);
+    assert(shared_context_users > 0);
+    if (--shared_context_users == 0) {
+        (void)zmq_ctx_term(shared_context);
+        shared_context = NULL;
+    }
+    (void)pthread_mutex_unlock(&context_lock);
+}
+
+/* ---- connecting -------------------------------------------------------------------------------- */
+
+static void
+disconnect(struct rpc *rpc)
+{
+    if (rpc->dealer != NULL) {
+        (void)zmq_socket_monitor(rpc->dealer, NULL, 0);
+        (void)zmq_close(rpc->dealer);
+        rpc->dealer = NULL;
+    }
+    if (rpc->monitor != NULL) {
+        (void)zmq_close(rpc->monitor);
+        rpc->monitor = NULL;
+    }
+}
+
+/* Reads one event of the monitor; 0 when none waits. */
+static int
+next_event(struct rpc *rpc)
+{
+    struct frames frames;
+    uint16_t event = 0;
+
+    if (frames_recv(rpc->monitor, &frames) != ST_OK) {
+        return 0;
+    }
+    if (frames_length(&frames, 0) >= sizeof(event)) {
+        memcpy(&event, frames_bytes(&frames, 0), sizeof(event));
+    }
+    frames_close(&frames);
+    return event;
+}
+
+static enum status
+make_sockets(struct rpc *rpc)
+{
+    static _Thread_local uint64_t serial;
+    char monitor_url[96];
+    int immediate = 1, linger = 0;
+
+    (void)snprintf(monitor_url, sizeof(monitor_url), "inproc://kvasir-%p-%llu", (void *)rpc,
+                   (unsigned long long)++serial);
+    rpc->dealer = zmq_socket(rpc->context, ZMQ_DEALER);
+    rpc->monitor = zmq_socket(rpc->context, ZMQ_PAIR);
+    if (rpc->dealer == NULL || rpc->monitor == NULL) {
+        return ERR(ST_SYSTEM, "zmq_socket: %s", zmq_strerror(errno));
+    }
+    TRY(frames_configure(rpc->dealer, ZMQ_DEALER, RPC_HWM, WIRE_CLIENT_BYTES_MAX));
+    if (zmq_setsockopt(rpc->monitor, ZMQ_LINGER, &linger, sizeof(linger)) != 0
+        || zmq_setsockopt(rpc->dealer, ZMQ_IMMEDIATE, &immediate, sizeof(immediate)) != 0
+        || zmq_socket_monitor(rpc->dealer, monitor_url, MONITOR_EVENTS) != 0
+        || zmq_connect(rpc->monitor, monitor_url) != 0) {
+        return ERR(ST_SYSTEM, "%s: %s", monitor_url, zmq_strerror(errno));
+    }
+    if (zmq_connect(rpc->dealer, rpc->url) != 0) {
+        return ERR(ST_INVALID, "endpoint %s: %s", rpc->url, zmq_strerror(errno));
+    }
+    return ST_OK;
+}
+
+/* Waits for the handshake.  The first refusal counts: nobody listens. */
+static enum status
+wait_connected(struct rpc *rpc)
+{
+    uint64_t deadline_us = clock_now_us() + RPC_CONNECT_TIMEOUT_MS * 1000u;
+
+    for (;;) {
+        uint64_t now_us = clock_now_us();
+        zmq_pollitem_t item = {.socket = rpc->monitor, .events = ZMQ_POLLIN};
+
+        if (now_us >= deadline_us) {
+            return ERR(ST_UNAVAILABLE, "no answer from %s within %d ms", rpc->url,
+                       RPC_CONNECT_TIMEOUT_MS);
+        }
+        (void)zmq_poll(&item, 1, (long)((deadline_us - now_us + 999) / 1000));
+        int event = next_event(rpc);
+
+        if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+            return ST_OK;
+        }
+        if (event != 0) {
+            return ERR(ST_UNAVAILABLE, "no kvasird at %s", rpc->url);
+        }
+    }
+}
+
+static enum status
+require_connection(struct rpc *rpc)
+{
+    enum status st = ST_OK;
+
+    if (rpc->dealer != NULL && next_event(rpc) != 0) {
+        disconnect(rpc); /* lost since the last call */
+    }
+    if (rpc->dealer == NULL) {
+        st = make_sockets(rpc);
+        st = st != ST_OK ? st : wait_connected(rpc);
+    }
+    if (st != ST_OK) {
+        disconnect(rpc);
+    }
+    return st;
+}
+
+enum status
+rpc_open(const char *url, struct rpc **rpc_out)
+{
+    enum status st = ST_NO_MEMORY;
+    struct rpc *rpc = mem_zalloc(1, sizeof(*rpc));
+
+    if (rpc == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for a connection");
+    }
+    rpc->cancel_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    rpc->context = context_acquire();
+    rpc->url = mem_strdup(url);
+    if (rpc->cancel_fd < 0 || rpc->context == NULL) {
+        st = ERR(ST_SYSTEM, "eventfd or zmq_ctx_new: %s", strerror(errno));
+        goto fail;
+    }
+    if (rpc->url == NULL) {
+        st = ERR(ST_NO_MEMORY, "no memory for a connection");
+        goto fail;
+    }
+    st = wire_arena_new(&rpc->header_arena);
+    if (st != ST_OK) {
+        goto fail;
+    }
+    st = wire_arena_new(&rpc->arena);
+    if (st != ST_OK) {
+        goto fail;
+    }
+    *rpc_out = rpc;
+    return ST_OK;
+
+fail:
+    rpc_close(&rpc);
+    return st;
+}
+
+void
+rpc_close(struct rpc **rpc)
+{
+    struct rpc *old = *rpc;
+
+    if (old == NULL) {
+        return;
+    }
+    disconnect(old);
+    if (old->context != NULL) {
+        context_release();
+    }
+    if (old->cancel_fd >= 0) {
+        (void)close(old->cancel_fd);
+    }
+    wire_arena_destroy(&old->header_arena);
+    wire_arena_destroy(&old->arena);
+    wire_buffer_deinit(&old->header_bytes);
+    wire_buffer_deinit(&old->payload_bytes);
+    mem_free(old->url);
+    MEM_FREE(*rpc);
+}
+
+/* ---- one call ---------------------------------------------------------------------------------- */
+
+static void
+set_message(struct rpc *rpc, const char *text)
+{
+    (void)snprintf(rpc->message, sizeof(rpc->message), "%s", text);
+}
+
+/* Ends the call for a reason found on this side. */
+static void
+end_here(struct rpc *rpc, struct running *run, enum rpc_code code)
+{
+    run->is_ended = true;
+    run->code = code;
+    set_message(rpc, status_detail());
+}
+
+static enum status
+send_request(struct rpc *rpc, const struct method *method, uint64_t id, uint32_t timeout_ms,
+             const ProtobufCMessage *request)
+{
+    Kvasir__V1__RequestHeader header = KVASIR__V1__REQUEST_HEADER__INIT;
+    Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
+
+    assert(request == NULL || request->descriptor == method->request);
+    header.has_version = true;
+    header.version = WIRE_VERSION;
+    header.method = (char *)(uintptr_t)method->path; /* protobuf-c has no const; it only reads */
+    header.has_request_id = true;
+    header.request_id = id;
+    header.has_timeout_ms = timeout_ms != 0;
+    header.timeout_ms = timeout_ms;
+    TRY(wire_pack(&rpc->header_bytes, &header.base));
+    TRY(wire_pack(&rpc->payload_bytes, request == NULL ? &empty.base : request));
+    if (rpc->payload_bytes.length > WIRE_CLIENT_BYTES_MAX) {
+        return ERR(ST_INVALID, "request of %zu bytes: at most %u are taken",
+                   rpc->payload_bytes.length, WIRE_CLIENT_BYTES_MAX);
+    }
+    struct frame parts[] = {{rpc->header_bytes.bytes, rpc->header_bytes.length},
+                            {rpc->payload_bytes.bytes, rpc->payload_bytes.length}};
+
+    return frames_send(rpc->dealer, parts, 2);
+}
+
+static void
+send_cancel(struct rpc *rpc, struct running *run)
+{
+    Kvasir__V1__CancelRequest cancel = KVASIR__V1__CANCEL_REQUEST__INIT;
+    uint64_t give_up_us = clock_now_us() + RPC_CANCEL_GRACE_MS * 1000u;
+
+    if (run->is_cancelled) {
+        return;
+    }
+    run->is_cancelled = true;
+    run->give_up_us =
+        run->give_up_us == 0 || run->give_up_us > give_up_us ? give_up_us : run->give_up_us;
+    cancel.has_request_id = true;
+    cancel.request_id = run->id;
+    /* If it cannot be sent, the call ends by its grace or by the loss that the monitor reports. */
+    (void)send_request(rpc, method_get(METHOD_CANCEL), ++rpc->last_id, 0, &cancel.base);
+}
+
+/* Takes a reply's payload; a missing one is an empty message. */
+static enum status
+take_payload(struct rpc *rpc, struct running *run, struct frames *frames, bool is_last)
+{
+    const struct method *method = method_get(run->call->method);
+    const void *bytes = frames->count > 1 ? frames_bytes(frames, 1) : NULL;
+    size_t length = frames->count > 1 ? frames_length(frames, 1) : 0;
+    const ProtobufCMessage *reply;
+
+    wire_arena_reset(rpc->arena);
+    TRY(wire_unpack(rpc->arena, method->reply, bytes, length, WIRE_CLIENT_BYTES_MAX, &reply));
+    run->last = is_last ? reply : NULL;
+    if (run->call->on_reply != NULL && (is_last || !run->is_cancelled)
+        && !run->call->on_reply(run->call->opaque, reply) && !is_last) {
+        send_cancel(rpc, run);
+    }
+    return ST_OK;
+}
+
+static enum status
+take_reply(struct rpc *rpc, struct running *run, struct frames *frames)
+{
+    const ProtobufCMessage *message;
+
+    if (frames->count > 2) {
+        return ERR(ST_INVALID, "reply of %zu frames: at most 2 are taken", frames->count);
+    }
+    wire_arena_reset(rpc->header_arena);
+    TRY(wire_unpack(rpc->header_arena, &kvasir__v1__reply_header__descriptor,
+                    frames_bytes(frames, 0), frames_length(frames, 0), WIRE_HEADER_BYTES_MAX,
+                    &message));
+    const Kvasir__V1__ReplyHeader *header = (const void *)message;
+
+    if (header->request_id != run->id) {
+        return ST_OK; /* of an abandoned call, or the answer to our Cancel */
+    }
+    if (header->has_seq && header->seq != run->next_seq++) {
+        return ERR(ST_INVALID, "reply %u came instead of %u", header->seq, run->next_seq - 1);
+    }
+    if (header->status == RPC_OK) {
+        TRY(take_payload(rpc, run, frames, !header->more));
+    }
+    if (header->status != RPC_OK || !header->more) {
+        run->is_ended = true;
+        run->code = header->status;
+        rpc->retry_after_ms = header->retry_after_ms;
+        set_message(rpc, header->message == NULL ? "" : header->message);
+    }
+    return ST_OK;
+}
+
+static void
+receive_all(struct rpc *rpc, struct running *run)
+{
+    while (!run->is_ended) {
+        struct frames frames;
+        enum status st = frames_recv(rpc->dealer, &frames);
+
+        if (st == ST_UNAVAILABLE) {
+            return;
+        }
+        if (st == ST_OK) {
+            st = take_reply(rpc, run, &frames);
+            frames_close(&frames);
+        }
+        if (st != ST_OK) {
+            (void)ERR(st, "bad reply from kvasird: %s", status_detail());
+            end_here(rpc, run, st == ST_NO_MEMORY ? RPC_RESOURCE_EXHAUSTED : RPC_INTERNAL);
+            disconnect(rpc);
+        }
+    }
+}
+
+/* What is waiting is read before a loss is believed: the daemon may have answered and gone. */
+static void
+check_loss(struct rpc *rpc, struct running *run)
+{
+    if (!run->is_ended && next_event(rpc) != 0) {
+        receive_all(rpc, run);
+        if (!run->is_ended) {
+            (void)ERR(ST_UNAVAILABLE, "kvasird at %s is gone", rpc->url);
+            end_here(rpc, run, RPC_UNAVAILABLE);
+        }
+        disconnect(rpc);
+    }
+}
+
+static void
+check_time(struct rpc *rpc, struct running *run)
+{
+    if (run->is_ended || run->give_up_us == 0 || clock_now_us() < run->give_up_us) {
+        return;
+    }
+    if (run->is_cancelled) {
+        (void)ERR(ST_TIMEOUT, "cancelled; kvasird did not confirm it within %d ms",
+                  RPC_CANCEL_GRACE_MS);
+        end_here(rpc, run, RPC_CANCELLED);
+        return;
+    }
+    (void)ERR(ST_TIMEOUT, "no end within %u ms", run->call->timeout_ms);
+    end_here(rpc, run, RPC_DEADLINE_EXCEEDED);
+    send_cancel(rpc, run);
+}
+
+static void
+wait_for_end(struct rpc *rpc, struct running *run)
+{
+    while (!run->is_ended) {
+        zmq_pollitem_t items[] = {
+            {.socket = rpc->dealer, .events = ZMQ_POLLIN},
+            {.socket = rpc->monitor, .events = ZMQ_POLLIN},
+            {.fd = rpc->cancel_fd, .events = run->is_cancelled ? 0 : ZMQ_POLLIN},
+        };
+        uint64_t now_us = clock_now_us();
+        long wait_ms = run->give_up_us == 0       ? -1
+                       : run->give_up_us > now_us ? (long)((run->give_up_us - now_us + 999) / 1000)
+                                                  : 0;
+
+        (void)zmq_poll(items, 3,
+                       wait_ms); /* EINTR: a signal; the cancel it meant shows next time */
+        receive_all(rpc, run);
+        if (rpc->dealer != NULL) {
+            check_loss(rpc, run);
+            check_time(rpc, run);
+        }
+        if (!run->is_ended && (items[2].revents & ZMQ_POLLIN) != 0) {
+            send_cancel(rpc, run);
+        }
+    }
+}
+
+enum rpc_code
+rpc_call(struct rpc *rpc, const struct rpc_call *call, const ProtobufCMessage **reply_out)
+{
+    struct running run = {.call = call, .id = ++rpc->last_id};
+
+    rpc->retry_after_ms = 0;
+    set_message(rpc, "");
+    enum status st = require_connection(rpc);
+
+    if (call->timeout_ms != 0) {
+        run.give_up_us =
+            clock_now_us() + ((uint64_t)call->timeout_ms + RPC_DEADLINE_GRACE_MS) * 1000u;
+    }
+    st = st != ST_OK
+             ? st
+             : send_request(rpc, method_get(call->method), run.id, call->timeout_ms, call->request);
+    if (st != ST_OK) {
+        end_here(rpc, &run, rpc_code_of(st));
+    }
+    wait_for_end(rpc, &run);
+    rpc_uncancel(rpc);
+    if (run.code == RPC_OK && reply_out != NULL) {
+        *reply_out = run.last;
+    }
+    return run.code;
+}
+
+const char *
+rpc_message(const struct rpc *rpc)
+{
+    return rpc->message;
+}
+
+uint32_t
+rpc_retry_after_ms(const struct rpc *rpc)
+{
+    return rpc->retry_after_ms;
+}
+
+void
+rpc_cancel(struct rpc *rpc)
+{
+    uint64_t one = 1;
+    int saved = errno; /* a signal handler must leave it */
+
+    /* Full means that a cancel is already waiting. */
+    if (write(rpc->cancel_fd, &one, sizeof(one)) < 0) {
+        errno = saved;
+    }
+}
+
+void
+rpc_uncancel(struct rpc *rpc)
+{
+    uint64_t count;
+
+    if (read(rpc->cancel_fd, &count, sizeof(count)) < 0) {
+        return; /* none was waiting */
+    }
+}
