@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain structs in, protobuf over rpc, plain structs out.  Arrays that go out live in `scratch`, one
- * allocation a call or chunk; what they point to lives in rpc's arena for as long. */
+/* Plain structs in, protobuf over rpc, plain structs out.  Arrays that go out live in `scratch`,
+ * one allocation a call or chunk; what they point to lives in rpc's arena for as long. */
 #include "client/kvasir.h"
 
 #include <assert.h>
@@ -151,7 +151,7 @@ call_unary(struct kvasir *client, enum method_id method, const ProtobufCMessage 
     return reply;
 }
 
-/* ---- requests: ours to protobuf ---------------------------------------------------------------- */
+/* ---- requests: ours to protobuf -------------------------------------------------------------- */
 
 /* protobuf-c knows no const; packing only reads. */
 static void *
@@ -238,7 +238,7 @@ sampling_of(const struct kvasir_sampling *from)
     return to;
 }
 
-/* ---- replies: protobuf to ours ----------------------------------------------------------------- */
+/* ---- replies: protobuf to ours --------------------------------------------------------------- */
 
 static const char *
 text_or_empty(const char *text)
@@ -286,7 +286,7 @@ logprobs_of(struct kvasir *client, const Kvasir__V1__GenerateReply *reply)
     return to;
 }
 
-/* ---- generate ---------------------------------------------------------------------------------- */
+/* ---- generate -------------------------------------------------------------------------------- */
 
 struct generation {
     struct kvasir *client;
@@ -419,7 +419,7 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     return code;
 }
 
-/* ---- documents --------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 enum kvasir_code
 kvasir_tokenize(struct kvasir *client, const char *text, bool parse_special,

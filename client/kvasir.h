@@ -10,19 +10,20 @@
  *   if (kvasir_generate(client, &request, NULL) != KVASIR_OK) { puts(kvasir_error(client)); ... }
  *   kvasir_close(&client);
  *
- * Threads: a handle is used by one thread at a time, for one call at a time; make as many handles as
- * you like, they are cheap and share their I/O thread.  kvasir_cancel alone may be called from any
- * thread and from signal handlers while another function runs on the handle.  Nothing here survives
- * fork(): open handles in the process that uses them.
+ * Threads: a handle is used by one thread at a time, for one call at a time; make as many handles
+ * as you like, they are cheap and share their I/O thread.  kvasir_cancel alone may be called from
+ * any thread and from signal handlers while another function runs on the handle.  Nothing here
+ * survives fork(): open handles in the process that uses them.
  *
- * Memory: what you pass in is only read during the call.  What you get out is borrowed until the next
- * call on the same handle, unless a function says otherwise.  Zeroed structs are good defaults, and
- * fields are only ever added at the end: initialise by name.
+ * Memory: what you pass in is only read during the call.  What you get out is borrowed until the
+ * next call on the same handle, unless a function says otherwise.  Zeroed structs are good
+ * defaults, and fields are only ever added at the end: initialise by name.
  *
- * Loss: if kvasird ends, dies or hangs as a process, a running call returns KVASIR_UNAVAILABLE within
- * 8 seconds (at once, when its socket closes).  The handle stays usable: the next call connects anew. */
-#ifndef KVASIR_KVASIR_H
-#define KVASIR_KVASIR_H
+ * Loss: if kvasird ends, dies or hangs as a process, a running call returns KVASIR_UNAVAILABLE
+ * within 8 seconds (at once, when its socket closes).  The handle stays usable: the next call
+ * connects anew. */
+#ifndef CLIENT_KVASIR_H
+#define CLIENT_KVASIR_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,7 +62,7 @@ const char *kvasir_code_name(enum kvasir_code code);
 /* Version of this library, "0.1.0"; for ever. */
 const char *kvasir_version(void);
 
-/* ---- a connection ------------------------------------------------------------------------------ */
+/* ---- a connection ---------------------------------------------------------------------------- */
 
 struct kvasir;
 
@@ -71,8 +72,8 @@ struct kvasir_options {
     uint32_t timeout_ms;     /* of every call but kvasir_generate; 0: 30 s */
 };
 
-/* Makes a handle; connects with the first call, so kvasird need not run yet.  `options` may be NULL.
- * On failure *client_out is not written and kvasir_open_error says why. */
+/* Makes a handle; connects with the first call, so kvasird need not run yet.  `options` may be
+ * NULL. On failure *client_out is not written and kvasir_open_error says why. */
 enum kvasir_code kvasir_open(const struct kvasir_options *options, struct kvasir **client_out);
 
 /* One line about the last failed kvasir_open of this thread; borrowed until its next failure. */
@@ -87,10 +88,10 @@ const char *kvasir_error(const struct kvasir *client);
 /* When the daemon suggests to try again; 0: it did not say. */
 uint32_t kvasir_retry_after_ms(const struct kvasir *client);
 
-/* Cancels the call that runs on the handle; nothing if none does.  Any thread, signal handlers too. */
+/* Cancels the call that runs, if one does.  From any thread, from signal handlers too. */
 void kvasir_cancel(struct kvasir *client);
 
-/* ---- generate ---------------------------------------------------------------------------------- */
+/* ---- generate -------------------------------------------------------------------------------- */
 
 /* Exactly one of text, token_ids, key.  All strings are UTF-8. */
 struct kvasir_document {
@@ -203,12 +204,12 @@ struct kvasir_usage {
     size_t document_count;
 };
 
-/* Generates an answer, chunk by chunk.  *usage_out (may be NULL) is written with KVASIR_OK and, if the
- * daemon still told it, with KVASIR_CANCELLED (else finish is NONE). */
+/* Generates an answer, chunk by chunk.  *usage_out (may be NULL) is written with KVASIR_OK and, if
+ * the daemon still told it, with KVASIR_CANCELLED (else finish is NONE). */
 enum kvasir_code kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
                                  struct kvasir_usage *usage_out);
 
-/* ---- documents --------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 enum kvasir_code kvasir_tokenize(struct kvasir *client, const char *text, bool parse_special,
                                  const uint32_t **ids_out, size_t *count_out);
@@ -218,8 +219,8 @@ enum kvasir_code kvasir_probe(struct kvasir *client, const struct kvasir_documen
                               size_t count, const void *salt, size_t salt_bytes,
                               const struct kvasir_document_usage **usage_out, size_t *count_out);
 
-/* Tokenises a document and remembers it under the key that is returned.  `is_chat`: rendered as in a
- * chat.  tokens_out may be NULL. */
+/* Tokenises a document and remembers it under the key that is returned.  `is_chat`: rendered as in
+ * a chat.  tokens_out may be NULL. */
 enum kvasir_code kvasir_register(struct kvasir *client, const struct kvasir_document *document,
                                  bool is_chat, const void *salt, size_t salt_bytes,
                                  uint8_t key_out[KVASIR_KEY_BYTES], uint32_t *tokens_out);
@@ -253,7 +254,7 @@ enum kvasir_code kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY
 /* Drops its KV and its registration. */
 enum kvasir_code kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
 
-/* ---- health ------------------------------------------------------------------------------------ */
+/* ---- health ---------------------------------------------------------------------------------- */
 
 struct kvasir_health {
     bool is_serving;     /* at least one worker is ready */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One poll loop a call over three things: the DEALER, its monitor, and an eventfd for cancels.
- * After a loss the socket is thrown away, so no reply of an earlier life can reach a later call; replies
- * of abandoned calls on a living socket are known by their request id. */
+ * After a loss the socket is thrown away, so no reply of an earlier life can reach a later call;
+ * replies of abandoned calls on a living socket are known by their request id. */
 #include "client/rpc.h"
 
 #include <assert.h>
@@ -53,7 +53,7 @@ struct running {
     const ProtobufCMessage *last;
 };
 
-/* ---- one context a process --------------------------------------------------------------------- */
+/* ---- one context a process ------------------------------------------------------------------- */
 
 /* libzmq 4.3.4 may crash when one of several contexts ends, so connections share one. */
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,7 +86,7 @@ context_release(void)
     (void)pthread_mutex_unlock(&context_lock);
 }
 
-/* ---- connecting -------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
 static void
 disconnect(struct rpc *rpc)
@@ -249,7 +249,7 @@ rpc_close(struct rpc **rpc)
     MEM_FREE(*rpc);
 }
 
-/* ---- one call ---------------------------------------------------------------------------------- */
+/* ---- one call -------------------------------------------------------------------------------- */
 
 static void
 set_message(struct rpc *rpc, const char *text)

@@ -4,9 +4,9 @@
  * The engine below libkvasir and the command line tools.  A connection belongs to one thread;
  * rpc_cancel alone may come from anywhere, a signal handler included.
  *
- * Loss is found by the socket's monitor: when the daemon closes, dies, or misses ZMTP heartbeats for
- * 6 s, the running call ends with UNAVAILABLE; the next call connects anew.  A connection that cannot
- * be made is UNAVAILABLE at once, not after a time-out. */
+ * Loss is found by the socket's monitor: when the daemon closes, dies, or misses ZMTP heartbeats
+ * for 6 s, the running call ends with UNAVAILABLE; the next call connects anew.  A connection that
+ * cannot be made is UNAVAILABLE at once, not after a time-out. */
 #ifndef CLIENT_RPC_H
 #define CLIENT_RPC_H
 
@@ -40,10 +40,10 @@ struct rpc_call {
     void *opaque;
 };
 
-/* Makes a call and waits for its end.  *reply_out (may be NULL) is the last reply, borrowed until the
- * next call, written only for RPC_OK.  After a cancel the daemon's own end is awaited for
- * RPC_CANCEL_GRACE_MS, and only the last reply still reaches on_reply.
- * What failed is in rpc_message. */
+/* Makes a call and waits for its end.  *reply_out (may be NULL) is the last reply, borrowed until
+ * the next call, written only for RPC_OK.  After a cancel the daemon's own end is awaited for
+ * RPC_CANCEL_GRACE_MS, and only the last reply still reaches on_reply. What failed is in
+ * rpc_message. */
 enum rpc_code rpc_call(struct rpc *rpc, const struct rpc_call *call,
                        const ProtobufCMessage **reply_out);
 

@@ -17,8 +17,9 @@
 #define ENDPOINT_PATH_MAX    108 /* of sockaddr_un.sun_path, with the NUL */
 #define ENDPOINT_URL_MAX     (ENDPOINT_PATH_MAX + 6)
 
-/* Finds the runtime directory: `option` if not NULL, else $KVASIR_RUNTIME_DIR, else /run/kvasir if that is
- * there, else $XDG_RUNTIME_DIR/kvasir.  ST_INVALID: too long for its sockets' paths; ST_NOT_FOUND: none. */
+/* Finds the runtime directory: `option` if not NULL, else $KVASIR_RUNTIME_DIR, else /run/kvasir if
+ * that is there, else $XDG_RUNTIME_DIR/kvasir.  ST_INVALID: too long for its sockets' paths;
+ * ST_NOT_FOUND: none. */
 enum status endpoint_dir(const char *option, char dir_out[ENDPOINT_PATH_MAX]);
 
 /* DIR/NAME, and the same as "ipc://DIR/NAME".  ST_INVALID: too long for a socket's path. */

@@ -146,7 +146,8 @@ frames_send(void *socket, const struct frame *parts, size_t count)
 
     for (size_t i = 0; st == ST_OK && i < count; i++) {
         st = send_part(socket, &frames.parts[i], i + 1 < count ? ZMQ_SNDMORE : 0);
-        /* After its first part libzmq has taken the message; losing the peer then drops it silently. */
+        /* After its first part libzmq has taken the message; losing the peer then drops it
+         * silently. */
         assert(i == 0 || st != ST_UNAVAILABLE);
     }
     frames_close(&frames);

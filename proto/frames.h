@@ -35,12 +35,12 @@ struct frame {
     size_t length;
 };
 
-/* Sends all parts or nothing.  ST_UNAVAILABLE: the queue is full, or a ROUTER's peer is gone (detail
- * says which).  ST_SYSTEM. */
+/* Sends all parts or nothing.  ST_UNAVAILABLE: the queue is full, or a ROUTER's peer is gone
+ * (detail says which).  ST_SYSTEM. */
 enum status frames_send(void *socket, const struct frame *parts, size_t count);
 
-/* Common options of all sockets of ours: linger 0, small high-water marks, message cap, ZMTP heartbeats;
- * ROUTER: mandatory, handover. */
+/* Common options of all sockets of ours: linger 0, small high-water marks, message cap, ZMTP
+ * heartbeats; ROUTER: mandatory, handover. */
 enum status frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* methods - every method a client may call: its path, messages and kind.  services.proto says the same
- * to people and other languages; tests/unit/test_wire.c compares the two. */
+/* methods - every method a client may call: its path, messages and kind.  services.proto says the
+ * same to people and other languages; tests/unit/test_wire.c compares the two. */
 #ifndef PROTO_METHODS_H
 #define PROTO_METHODS_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two passes over a frame.  The first walks the raw bytes along the descriptor and refuses what protobuf-c
- * would let through or silently cut: strings that are not UTF-8 or hold a NUL (its strings are C strings).
- * The second is protobuf-c itself, allocating from a bump arena that stops at the budget.  Nothing is
- * freed piecewise: protobuf-c's frees are no-ops, also on its error paths. */
+/* Two passes over a frame.  The first walks the raw bytes along the descriptor and refuses what
+ * protobuf-c would let through or silently cut: strings that are not UTF-8 or hold a NUL (its
+ * strings are C strings). The second is protobuf-c itself, allocating from a bump arena that stops
+ * at the budget.  Nothing is freed piecewise: protobuf-c's frees are no-ops, also on its error
+ * paths. */
 #include "proto/wire.h"
 
 #include <assert.h>
@@ -130,7 +131,7 @@ wire_arena_reset(struct wire_arena *arena)
     arena->newest->used = 0;
 }
 
-/* ---- the first pass ---------------------------------------------------------------------------- */
+/* ---- the first pass -------------------------------------------------------------------------- */
 
 struct cursor {
     const uint8_t *at;
@@ -236,7 +237,7 @@ check_message(const ProtobufCMessageDescriptor *type, struct cursor cursor)
     return ST_OK;
 }
 
-/* ---- the second pass --------------------------------------------------------------------------- */
+/* ---- the second pass ------------------------------------------------------------------------- */
 
 enum status
 wire_unpack(struct wire_arena *arena, const ProtobufCMessageDescriptor *type, const void *bytes,
@@ -302,7 +303,7 @@ wire_buffer_deinit(struct wire_buffer *buffer)
     *buffer = (struct wire_buffer){0};
 }
 
-/* ---- status codes ------------------------------------------------------------------------------ */
+/* ---- status codes ---------------------------------------------------------------------------- */
 
 const char *
 rpc_code_name(uint32_t code)

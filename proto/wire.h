@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wire - bytes to messages and back; trusts nothing that comes in.
  *
- * protobuf-c has no depth limit and amplifies memory (2 MB of empty entries became 45 MB of heap), so:
- * no message type of ours is recursive (a test walks the descriptors), frames are capped before parsing,
- * and parsing allocates from an arena with a budget that is freed at once. */
+ * protobuf-c has no depth limit and amplifies memory (2 MB of empty entries became 45 MB of heap),
+ * so: no message type of ours is recursive (a test walks the descriptors), frames are capped before
+ * parsing, and parsing allocates from an arena with a budget that is freed at once. */
 #ifndef PROTO_WIRE_H
 #define PROTO_WIRE_H
 
@@ -35,8 +35,8 @@ void wire_arena_reset(struct wire_arena *arena);
 
 /* Parses one frame.  *message_out is borrowed from the arena until its reset; never call
  * protobuf_c_message_free_unpacked on it.  ST_INVALID: longer than bytes_max, not a message of this
- * type, a string that is not UTF-8 or holds a NUL, or over the memory budget (the detail names the type,
- * the length and the limit).  ST_NO_MEMORY. */
+ * type, a string that is not UTF-8 or holds a NUL, or over the memory budget (the detail names the
+ * type, the length and the limit).  ST_NO_MEMORY. */
 enum status wire_unpack(struct wire_arena *arena, const ProtobufCMessageDescriptor *type,
                         const void *bytes, size_t length, size_t bytes_max,
                         const ProtobufCMessage **message_out);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_daemon - a thread that speaks kvasird's side of the client grammar, with faults on request.
  *
- * Unary methods get plausible answers.  The text of a Generate (its query, or its last message) says
- * what happens to it:
+ * Unary methods get plausible answers.  The text of a Generate (its query, or its last message)
+ * says what happens to it:
  *   "hold"    one chunk, then silence until Cancel, then CANCELLED
  *   "deaf"    one chunk, then silence, Cancel included
  *   "vanish"  one chunk, then the daemon closes its socket and ends

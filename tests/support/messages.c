@@ -20,7 +20,7 @@ random_next(uint64_t *rng)
     return x ^ (x >> 31);
 }
 
-/* ---- every type -------------------------------------------------------------------------------- */
+/* ---- every type ------------------------------------------------------------------------------ */
 
 static size_t
 add_type(const ProtobufCMessageDescriptor *types[MESSAGES_MAX], size_t count,
@@ -62,7 +62,7 @@ messages_all(const ProtobufCMessageDescriptor *types_out[MESSAGES_MAX])
     return count;
 }
 
-/* ---- random messages --------------------------------------------------------------------------- */
+/* ---- random messages ------------------------------------------------------------------------- */
 
 static void *
 zalloc(size_t size)

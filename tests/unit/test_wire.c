@@ -57,8 +57,8 @@ START_TEST(random_messages_of_every_type_come_back_equal)
 }
 END_TEST
 
-/* Each proper head of a message is either refused or a shorter message, and a stray byte after it is
- * refused: memory errors here are the sanitizers' to find. */
+/* Each proper head of a message is either refused or a shorter message, and a stray byte after it
+ * is refused: memory errors here are the sanitizers' to find. */
 START_TEST(messages_cut_anywhere_or_with_junk_behind_do_no_harm)
 {
     const ProtobufCMessageDescriptor *types[MESSAGES_MAX];
@@ -214,7 +214,7 @@ START_TEST(every_failed_allocation_is_a_status_and_leaks_nothing)
 }
 END_TEST
 
-/* ---- the schema -------------------------------------------------------------------------------- */
+/* ---- the schema ------------------------------------------------------------------------------ */
 
 static void
 refuse_recursion(const ProtobufCMessageDescriptor **path, size_t depth)
