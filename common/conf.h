@@ -22,10 +22,10 @@
 #include "common/status.h"
 
 enum conf_type {
-    CONF_STRING, /* char *, owned by the options struct */
-    CONF_BOOL,   /* bool; true|false|yes|no|1|0; a bare "--key" means true */
-    CONF_U64,    /* uint64_t in [min, max] */
-    CONF_SIZE, /* uint64_t bytes: plain, or with KiB MiB GiB TiB (also K M G T, all powers of 1024) */
+    CONF_STRING,   /* char *, owned by the options struct */
+    CONF_BOOL,     /* bool; true|false|yes|no|1|0; a bare "--key" means true */
+    CONF_U64,      /* uint64_t in [min, max] */
+    CONF_SIZE,     /* uint64_t bytes: plain, or with KiB MiB GiB TiB (K M G T mean the same) */
     CONF_DURATION, /* uint64_t milliseconds: "250ms", "5s", "2min", "1h" */
     CONF_F64,      /* double in [min, max] */
 };
