@@ -2,8 +2,8 @@
 /* attn_desc - what attention is told about a step: sequences, their segments, their blocks.
  *
  * A sequence is a list of segments in logical order: its documents (shared, immutable blocks), then
- * its own tokens.  A document under construction is a sequence with one segment: itself at offset 0.
- * Key j of a segment is stored rotated at local position j and stands at logical position
+ * its own tokens.  A document under construction is a sequence with one segment: itself at offset
+ * 0. Key j of a segment is stored rotated at local position j and stands at logical position
  * offset + j.  A query row at logical position p
  *   - is rotated by the angle (p - offset) for that segment, from its raw value, once, in float32
  *     from an angle computed in float64;

@@ -3,10 +3,11 @@
  *
  *   out[t,h,:] = sum_s sum_j softmax(scale * R(p_t - S_s) q[t,h,:] . k_s[j,h/G,:]) v_s[j,h/G,:]
  *
- * over all segments s and keys j with S_s + j <= p_t; G = H / Hkv.  Only Q is rotated (attn_desc.h).
- * A row without a visible key gives 0.  Scores and sums in float32 or wider.
+ * over all segments s and keys j with S_s + j <= p_t; G = H / Hkv.  Only Q is rotated
+ * (attn_desc.h). A row without a visible key gives 0.  Scores and sums in float32 or wider.
  * ST_INVALID: a layout that kv_layout_check refuses, H % Hkv != 0, layer >= L.
- * Source: LazyAttention (2026), sec. 3; Dao, FlashAttention-2 (2023), sec. 3.1 for the online softmax. */
+ * Source: LazyAttention (2026), sec. 3; Dao, FlashAttention-2 (2023), sec. 3.1 for the online
+ * softmax. */
 #ifndef KERNELS_LAZY_PREFILL_H
 #define KERNELS_LAZY_PREFILL_H
 

@@ -6,9 +6,9 @@
  * this one adds what they share: rows, sequences, segments.
  *
  * A step processes T rows (tokens) of several sequences.  All pointers in arguments are memory of
- * the instance's device.  Operations enqueue in order and return; on the CPU they are done when they
- * return.  None allocates.  Letters: T rows, C model width, H query heads, Hkv key/value heads,
- * D head dim, L layers, P block tokens, F ffn width, V vocabulary. */
+ * the instance's device.  Operations enqueue in order and return; on the CPU they are done when
+ * they return.  None allocates.  Letters: T rows, C model width, H query heads, Hkv key/value
+ * heads, D head dim, L layers, P block tokens, F ffn width, V vocabulary. */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 
@@ -30,8 +30,12 @@
 struct ops;
 
 struct ops_config {
-    uint32_t threads;  /* cpu: threads that share an operation, 1.. OPS_THREADS_MAX */
-    uint32_t rows_max; /* cuda: bounds of a step, for what begin_step prepares */
+    uint32_t threads; /* cpu: threads that share an operation, 1.. OPS_THREADS_MAX */
+    /* cuda: the model's attention and the bounds of a step, for what begin_step prepares */
+    uint32_t H;
+    uint32_t Hkv;
+    uint32_t D;
+    uint32_t rows_max;
     uint32_t seqs_max;
     uint32_t segs_max;
 };
@@ -53,9 +57,9 @@ struct ops {
     /* Waits for all that was enqueued: the one synchronisation of a step. */
     enum status (*finish)(const struct ops *);
 
-    /* Once a step, before its first layer: what attention can prepare for all layers (angles, splits).
-     * lazy_prefill and lazy_decode of the step then get the same sequences in device memory.  The CPU
-     * prepares nothing. */
+    /* Once a step, before its first layer: what attention can prepare for all layers (angles,
+     * splits). lazy_prefill and lazy_decode of the step then get the same sequences in device
+     * memory.  The CPU prepares nothing. */
     enum status (*begin_step)(const struct ops *, struct attn_step);
 
     enum status (*embed)(const struct ops *, struct embed_args);

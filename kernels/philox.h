@@ -10,7 +10,14 @@
 
 #define PHILOX_ROUNDS 10
 
-static inline void
+/* The sampling kernel draws with the same code. */
+#ifdef __CUDACC__
+#define PHILOX_INLINE static __host__ __device__ inline
+#else
+#define PHILOX_INLINE static inline
+#endif
+
+PHILOX_INLINE void
 philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {
     uint32_t k0 = key[0], k1 = key[1];
@@ -32,7 +39,7 @@ philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 }
 
 /* Uniform in [0, 1) with 53 bits: key = seed, counter = (counter, 0). */
-static inline double
+PHILOX_INLINE double
 philox_uniform(uint64_t seed, uint64_t counter)
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

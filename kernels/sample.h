@@ -3,10 +3,11 @@
  *
  * Order of steps, per row: repetition penalty on the ids in `history` (logit / r if positive,
  * logit * r if negative; each id once); log-softmax of these logits gives the reported log
- * probabilities; temperature; top_k; softmax; top_p (smallest set whose mass reaches p, the crossing
- * token included); min_p (tokens below min_p * max probability go); draw.  temperature 0 is greedy,
- * ties to the lowest id.  The draw uses a counter-based generator of (seed, counter), counter = index
- * of the token in the answer, so a resumed request draws the same.  NaN logits are ST_INVALID. */
+ * probabilities; temperature; top_k; softmax; top_p (smallest set whose mass reaches p, the
+ * crossing token included); min_p (tokens below min_p * max probability go); draw.  temperature 0
+ * is greedy, ties to the lowest id.  The draw uses a counter-based generator of (seed, counter),
+ * counter = index of the token in the answer, so a resumed request draws the same.  NaN logits are
+ * ST_INVALID. */
 #ifndef KERNELS_SAMPLE_H
 #define KERNELS_SAMPLE_H
 
@@ -20,6 +21,7 @@ extern "C" {
 #endif
 
 #define SAMPLE_LOGPROBS_MAX 20
+#define SAMPLE_REFUSED      UINT32_MAX /* CUDA: the id of a row that cannot be sampled */
 
 struct sample_params {
     float temperature;        /* 0 = greedy; < 0 is ST_INVALID */

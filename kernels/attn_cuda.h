@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_cuda - the device's side of attention: what ops_cuda keeps of a step between begin_step and
+ * its last layer, and the launchers that use it.  All pointers are device memory. */
+#ifndef KERNELS_ATTN_CUDA_H
+#define KERNELS_ATTN_CUDA_H
+
+#include "common/status.h"
+#include "kernels/attn_desc.h"
+#include "kernels/attn_plan.h"
+#include "kernels/lazy_decode.h"
+#include "kernels/lazy_prefill.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cos and sin of every (row, segment) pair of some sequences, once for all layers and heads:
+ *   angles[angle_first[i] + s * n_rows + t] = rope_scale * (cos, sin)((p_t - S_s) * inv_freq)
+ * for row t and segment s of sequence i; zeros where p_t < S_s.  Angles in float64, results
+ * float32: neither a bf16 table nor a limit on positions. */
+struct attn_angles {
+    float *rows;                 /* [sum of n_rows * n_segs, D/2, 2] */
+    const uint32_t *angle_first; /* [n_seqs] */
+};
+
+struct attn_angles_args {
+    const struct attn_segment *segs;
+    const struct attn_seq *seqs;
+    uint32_t n_seqs;
+    const double *inv_freq; /* [D/2] */
+    float rope_scale;
+    uint32_t D;
+    struct attn_angles angles;
+};
+
+/* All enqueue on `stream` (a cudaStream_t). */
+enum status attn_angles_cuda(struct attn_angles_args args, void *stream);
+
+struct lazy_prefill_plan {
+    struct attn_angles angles;
+    const struct attn_item *items; /* [n_items] */
+    uint32_t n_items;
+    float *o;  /* [n_partials, H, D], for attn_merge */
+    float *ml; /* [n_partials, H, 2] */
+};
+
+/* bf16 Q, KV and out; KV in the ck8 layout, D 64 or 128. */
+enum status lazy_prefill_cuda(struct lazy_prefill_args args, struct lazy_prefill_plan plan,
+                              void *stream);
+enum status lazy_decode_cuda(struct lazy_decode_args args, struct attn_angles angles, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The split in one sentence: a share is what each CTA would get if the keys of all tiles were dealt
+ * out evenly over twice the resident CTAs; a tile with more than a share and a half is cut into
+ * shares. Twice, so that a CTA that started late still finds a small piece to take. */
+#include "kernels/attn_plan.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define SHARE_KEYS_MIN 256 /* below it a partial costs more than it saves */
+
+static uint32_t
+tiles_of(uint32_t n_tokens)
+{
+    return (n_tokens + ATTN_PLAN_TILE - 1) / ATTN_PLAN_TILE;
+}
+
+/* Keys of a segment that a row at position `pos` can see. */
+static uint32_t
+visible(const struct attn_segment *seg, uint32_t pos)
+{
+    if (pos < seg->offset) {
+        return 0;
+    }
+    return pos - seg->offset < seg->n_tokens ? pos - seg->offset + 1 : seg->n_tokens;
+}
+
+/* Position of the last token of a row tile. */
+static uint32_t
+last_position(const struct attn_seq *seq, uint32_t row_begin, uint32_t group)
+{
+    uint32_t row_last = row_begin + ATTN_PLAN_ROWS - 1;
+    uint32_t rows = seq->n_rows * group;
+
+    return seq->pos_first + (row_last < rows ? row_last : rows - 1) / group;
+}
+
+/* Key tiles that a row tile has to look at: whole segments, the last one only as far as it sees. */
+static uint32_t
+count_tiles(const struct attn_step *step, const struct attn_seq *seq, uint32_t pos)
+{
+    uint32_t tiles = 0;
+
+    for (uint32_t s = 0; s < seq->n_segs; s++) {
+        const struct attn_segment *seg = &step->segs[seq->seg_first + s];
+
+        tiles += tiles_of(s + 1 < seq->n_segs ? seg->n_tokens : visible(seg, pos));
+    }
+    return tiles;
+}
+
+/* The key at which tile number `tile` begins, counted through the segments; the end past the last.
+ */
+static uint32_t
+key_of_tile(const struct attn_step *step, const struct attn_seq *seq, uint32_t pos, uint32_t tile)
+{
+    uint32_t key = 0;
+
+    for (uint32_t s = 0; s < seq->n_segs; s++) {
+        const struct attn_segment *seg = &step->segs[seq->seg_first + s];
+        uint32_t n_tokens = s + 1 < seq->n_segs ? seg->n_tokens : visible(seg, pos);
+
+        if (tile < tiles_of(n_tokens)) {
+            return key + tile * ATTN_PLAN_TILE;
+        }
+        tile -= tiles_of(n_tokens);
+        key += n_tokens;
+    }
+    return key;
+}
+
+/* How finely this step is cut, and how many items may still be added by cutting. */
+struct cut {
+    uint32_t group;
+    uint32_t share; /* tiles */
+    uint32_t spare; /* items */
+};
+
+static uint32_t
+row_tiles(const struct attn_seq *seq, uint32_t group)
+{
+    return (seq->n_rows * group + ATTN_PLAN_ROWS - 1) / ATTN_PLAN_ROWS;
+}
+
+static uint32_t
+share_tiles(const struct attn_step *step, uint32_t group, uint32_t ctas)
+{
+    uint64_t total = 0;
+    uint64_t share;
+
+    for (uint32_t i = 0; i < step->n_prefill; i++) {
+        const struct attn_seq *seq = &step->prefill[i];
+
+        for (uint32_t row = 0; row < seq->n_rows * group; row += ATTN_PLAN_ROWS) {
+            total += count_tiles(step, seq, last_position(seq, row, group));
+        }
+    }
+    share = total / (2 * (uint64_t)ctas);
+    return share < SHARE_KEYS_MIN / ATTN_PLAN_TILE ? SHARE_KEYS_MIN / ATTN_PLAN_TILE
+                                                   : (uint32_t)share;
+}
+
+static void
+push_item(struct attn_plan *plan, struct attn_item item)
+{
+    assert(plan->n_items < plan->items_max);
+    plan->items[plan->n_items++] = item;
+}
+
+/* Reserves the partials of a split sequence and lists its rows for the merge; returns the first. */
+static uint32_t
+reserve_partials(struct attn_plan *plan, const struct attn_seq *seq, uint32_t splits)
+{
+    uint32_t base = plan->n_partials;
+
+    for (uint32_t t = 0; t < seq->n_rows; t++) {
+        plan->merge_rows[plan->n_merge_rows] = seq->row_first + t;
+        plan->merge_first[plan->n_merge_rows] = plan->n_partials;
+        plan->n_merge_rows++;
+        plan->n_partials += splits;
+    }
+    plan->merge_first[plan->n_merge_rows] = plan->n_partials;
+    return base;
+}
+
+/* The splits of a sequence are the same for all its row tiles, so that each row owns one run of
+ * partials; the heaviest tile decides.  No room for partials or items means no split, never a
+ * failure. */
+static uint32_t
+splits_of(const struct attn_step *step, const struct attn_plan *plan, const struct attn_seq *seq,
+          const struct cut *cut)
+{
+    uint32_t tiles = count_tiles(step, seq, seq->pos_first + seq->n_rows - 1);
+    uint32_t splits = (tiles + cut->share / 2) / cut->share;
+
+    if (splits > ATTN_PLAN_SPLITS_MAX) {
+        splits = ATTN_PLAN_SPLITS_MAX;
+    }
+    if (plan->n_partials + (uint64_t)seq->n_rows * splits > plan->partials_max
+        || plan->n_merge_rows + seq->n_rows > plan->merge_rows_max
+        || (uint64_t)row_tiles(seq, cut->group) * splits > cut->spare) {
+        return 1;
+    }
+    return splits == 0 ? 1 : splits;
+}
+
+static void
+plan_sequence(const struct attn_step *step, uint32_t index, struct cut *cut, struct attn_plan *plan)
+{
+    const struct attn_seq *seq = &step->prefill[index];
+    const uint32_t group = cut->group;
+    uint32_t splits = splits_of(step, plan, seq, cut);
+    uint32_t base = ATTN_ITEM_DIRECT;
+
+    if (splits > 1) {
+        base = reserve_partials(plan, seq, splits);
+        cut->spare -= row_tiles(seq, group) * splits;
+    }
+    for (uint32_t row = 0; row < seq->n_rows * group; row += ATTN_PLAN_ROWS) {
+        uint32_t pos = last_position(seq, row, group);
+        uint32_t tiles = count_tiles(step, seq, pos);
+
+        for (uint32_t i = 0; i < splits; i++) {
+            uint32_t from = (uint32_t)((uint64_t)tiles * i / splits);
+            uint32_t to = (uint32_t)((uint64_t)tiles * (i + 1) / splits);
+
+            push_item(plan, (struct attn_item){
+                                .seq = index,
+                                .row_begin = row,
+                                .key_begin = key_of_tile(step, seq, pos, from),
+                                .key_end = key_of_tile(step, seq, pos, to),
+                                .slot = splits > 1 ? base + i : ATTN_ITEM_DIRECT,
+                                .slot_stride = splits,
+                            });
+        }
+    }
+}
+
+static int
+heavier_first(const void *a, const void *b)
+{
+    const struct attn_item *x = a;
+    const struct attn_item *y = b;
+    uint32_t x_keys = x->key_end - x->key_begin;
+    uint32_t y_keys = y->key_end - y->key_begin;
+
+    if (x_keys != y_keys) {
+        return x_keys > y_keys ? -1 : 1;
+    }
+    if (x->seq != y->seq) {
+        return x->seq < y->seq ? -1 : 1;
+    }
+    if (x->row_begin != y->row_begin) {
+        return x->row_begin < y->row_begin ? -1 : 1;
+    }
+    return x->key_begin < y->key_begin ? -1 : x->key_begin > y->key_begin;
+}
+
+uint32_t
+attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t ctas)
+{
+    uint64_t tiles = ((uint64_t)rows * group + ATTN_PLAN_ROWS - 1) / ATTN_PLAN_ROWS + seqs;
+    /* Every tile whole, and as many again plus some shares for every CTA by cutting. */
+    uint64_t items = 2 * tiles + 8 * (uint64_t)ctas;
+
+    return items > UINT32_MAX ? UINT32_MAX : (uint32_t)items;
+}
+
+enum status
+attn_plan_prefill(const struct attn_step *step, uint32_t ctas, struct attn_plan *plan)
+{
+    struct cut cut = {.group = step->H / step->layout.Hkv};
+    uint64_t whole = 0;
+
+    for (uint32_t i = 0; i < step->n_prefill; i++) {
+        whole += row_tiles(&step->prefill[i], cut.group);
+    }
+    if (whole > plan->items_max) {
+        return ERR(ST_NO_MEMORY, "attention plan: %llu row tiles, room for %u items",
+                   (unsigned long long)whole, plan->items_max);
+    }
+    cut.share = share_tiles(step, cut.group, ctas);
+    cut.spare = plan->items_max - (uint32_t)whole;
+    plan->n_items = 0;
+    plan->n_merge_rows = 0;
+    plan->n_partials = 0;
+    for (uint32_t i = 0; i < step->n_prefill; i++) {
+        if (step->prefill[i].n_rows > 0) {
+            plan_sequence(step, i, &cut, plan);
+        }
+    }
+    qsort(plan->items, plan->n_items, sizeof(plan->items[0]), heavier_first);
+    return ST_OK;
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// gemm on a device: cuBLASLt with a cache of measured algorithms.
+//
+// y[M,N] = x[M,K] w[N,K]^T in row-major terms is Y^T = W X^T in cuBLAS's column-major ones: A = w
+// transposed, B = x, both with leading dimension K.
+// An algorithm is chosen per (N, K, bucket of M, type of y): at the first use the candidates of the
+// heuristic are timed on the caller's own buffers and the fastest stays.  The engine's warm-up
+// touches every bucket, so that no step of a request ever measures (or synchronises).
+// Numerics: bf16 in, float32 accumulation.
+#include "kernels/gemm_cuda.h"
+
+#include <new>
+
+#include <cublasLt.h>
+
+#include "kernels/device/cuda_check.cuh"
+
+// Like CU_TRY for cuBLAS.
+#define CUBLAS_TRY(call)                                                                           \
+    do {                                                                                           \
+        cublasStatus_t cublas_status_ = (call);                                                    \
+        if (cublas_status_ != CUBLAS_STATUS_SUCCESS) {                                             \
+            return ERR(ST_DEVICE, "%s: %s", #call, cublasLtGetStatusName(cublas_status_));         \
+        }                                                                                          \
+    } while (0)
+
+namespace {
+
+constexpr size_t kWorkspaceBytes = 64u << 20; // what NVIDIA recommends for Hopper is 32 MiB
+constexpr int kCandidates = 16;
+constexpr int kTimedRuns = 5;
+constexpr int kEntriesMax = 512;
+
+struct Entry {
+    uint32_t N, K, bucket;
+    uint32_t is_y_f32;
+    cublasLtMatmulAlgo_t algo;
+};
+
+// Descriptors live on the stack: no allocation a call.
+struct Problem {
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t w, x, y;
+};
+
+uint32_t
+bucket_of(uint32_t M)
+{
+    uint32_t bucket = 1;
+    while (bucket < M) {
+        bucket *= 2;
+    }
+    return bucket;
+}
+
+enum status
+problem_init(const gemm_args &args, Problem *problem)
+{
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cudaDataType_t y_type = args.is_y_f32 ? CUDA_R_32F : CUDA_R_16BF;
+
+    CUBLAS_TRY(cublasLtMatmulDescInit(&problem->op, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUBLAS_TRY(cublasLtMatmulDescSetAttribute(&problem->op, CUBLASLT_MATMUL_DESC_TRANSA,
+                                              &transposed, sizeof(transposed)));
+    CUBLAS_TRY(cublasLtMatrixLayoutInit(&problem->w, CUDA_R_16BF, args.K, args.N, args.K));
+    CUBLAS_TRY(cublasLtMatrixLayoutInit(&problem->x, CUDA_R_16BF, args.K, args.M, args.K));
+    CUBLAS_TRY(cublasLtMatrixLayoutInit(&problem->y, y_type, args.N, args.M, args.N));
+    return ST_OK;
+}
+
+} // namespace
+
+struct gemm_cuda {
+    cublasLtHandle_t handle;
+    cublasLtMatmulPreference_t preference;
+    void *workspace;
+    cudaEvent_t begin, end;
+    Entry entries[kEntriesMax];
+    int n_entries;
+};
+
+namespace {
+
+enum status
+run(gemm_cuda *gemm, const gemm_args &args, Problem &problem, const cublasLtMatmulAlgo_t *algo,
+    cudaStream_t stream)
+{
+    const float one = 1.0f;
+    const float zero = 0.0f;
+
+    CUBLAS_TRY(cublasLtMatmul(gemm->handle, &problem.op, &one, args.w, &problem.w, args.x,
+                              &problem.x, &zero, args.y, &problem.y, args.y, &problem.y, algo,
+                              gemm->workspace, kWorkspaceBytes, stream));
+    return ST_OK;
+}
+
+// Times one candidate on the real buffers; leaves *best_ms alone if it fails or is slower.
+void
+try_candidate(gemm_cuda *gemm, const gemm_args &args, Problem &problem,
+              const cublasLtMatmulAlgo_t &algo, cudaStream_t stream, float *best_ms, Entry *entry)
+{
+    float ms = 0.0f;
+
+    if (run(gemm, args, problem, &algo, stream) != ST_OK) {
+        return;
+    }
+    if (cudaEventRecord(gemm->begin, stream) != cudaSuccess) {
+        return;
+    }
+    for (int i = 0; i < kTimedRuns; i++) {
+        if (run(gemm, args, problem, &algo, stream) != ST_OK) {
+            return;
+        }
+    }
+    if (cudaEventRecord(gemm->end, stream) != cudaSuccess
+        || cudaEventSynchronize(gemm->end) != cudaSuccess
+        || cudaEventElapsedTime(&ms, gemm->begin, gemm->end) != cudaSuccess) {
+        return;
+    }
+    if (ms < *best_ms) {
+        *best_ms = ms;
+        entry->algo = algo;
+    }
+}
+
+enum status
+choose(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream, Entry *entry)
+{
+    cublasLtMatmulHeuristicResult_t found[kCandidates];
+    float best_ms = INFINITY;
+    int n_found = 0;
+
+    CUBLAS_TRY(cublasLtMatmulAlgoGetHeuristic(gemm->handle, &problem.op, &problem.w, &problem.x,
+                                              &problem.y, &problem.y, gemm->preference, kCandidates,
+                                              found, &n_found));
+    for (int i = 0; i < n_found; i++) {
+        try_candidate(gemm, args, problem, found[i].algo, stream, &best_ms, entry);
+    }
+    if (best_ms == INFINITY) {
+        return ERR(ST_DEVICE, "gemm %u x %u x %u: cuBLASLt has no algorithm that runs", args.M,
+                   args.N, args.K);
+    }
+    return ST_OK;
+}
+
+// The measured algorithm for this shape, measuring it if need be.
+enum status
+require_entry(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream,
+              const cublasLtMatmulAlgo_t **algo_out)
+{
+    const uint32_t bucket = bucket_of(args.M);
+
+    for (int i = 0; i < gemm->n_entries; i++) {
+        const Entry &entry = gemm->entries[i];
+        if (entry.N == args.N && entry.K == args.K && entry.bucket == bucket
+            && entry.is_y_f32 == args.is_y_f32) {
+            *algo_out = &entry.algo;
+            return ST_OK;
+        }
+    }
+    if (gemm->n_entries == kEntriesMax) {
+        return ERR(ST_NO_MEMORY, "gemm: more than %d shapes", kEntriesMax);
+    }
+    Entry *entry = &gemm->entries[gemm->n_entries];
+    *entry = {args.N, args.K, bucket, args.is_y_f32, {}};
+    TRY(choose(gemm, args, problem, stream, entry));
+    gemm->n_entries++;
+    *algo_out = &entry->algo;
+    return ST_OK;
+}
+
+enum status
+multiply(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream)
+{
+    const cublasLtMatmulAlgo_t *algo = NULL;
+    cublasLtMatmulHeuristicResult_t checked;
+
+    TRY(require_entry(gemm, args, problem, stream, &algo));
+    // Measured for another M of the bucket: rarely it does not serve this one; then cuBLASLt
+    // chooses.
+    if (cublasLtMatmulAlgoCheck(gemm->handle, &problem.op, &problem.w, &problem.x, &problem.y,
+                                &problem.y, algo, &checked)
+        != CUBLAS_STATUS_SUCCESS) {
+        algo = NULL;
+    }
+    return run(gemm, args, problem, algo, stream);
+}
+
+} // namespace
+
+extern "C" enum status
+gemm_cuda_new(struct gemm_cuda **gemm_out)
+{
+    gemm_cuda *gemm = new (std::nothrow) gemm_cuda();
+    size_t bytes = kWorkspaceBytes;
+
+    if (gemm == NULL) {
+        return ERR(ST_NO_MEMORY, "gemm state");
+    }
+    if (cublasLtCreate(&gemm->handle) != CUBLAS_STATUS_SUCCESS
+        || cublasLtMatmulPreferenceCreate(&gemm->preference) != CUBLAS_STATUS_SUCCESS
+        || cublasLtMatmulPreferenceSetAttribute(
+               gemm->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes))
+               != CUBLAS_STATUS_SUCCESS
+        || cudaEventCreate(&gemm->begin) != cudaSuccess
+        || cudaEventCreate(&gemm->end) != cudaSuccess
+        || cudaMalloc(&gemm->workspace, kWorkspaceBytes) != cudaSuccess) {
+        gemm_cuda_destroy(&gemm);
+        return ERR(ST_DEVICE, "gemm: cuBLASLt, events or %zu bytes of workspace not to be had",
+                   bytes);
+    }
+    *gemm_out = gemm;
+    return ST_OK;
+}
+
+extern "C" void
+gemm_cuda_destroy(struct gemm_cuda **gemm_in)
+{
+    gemm_cuda *gemm = *gemm_in;
+
+    if (gemm == NULL) {
+        return;
+    }
+    // Cleanup goes on whatever fails: a device error has been reported by the call that met it.
+    if (gemm->workspace != NULL) {
+        (void)cudaFree(gemm->workspace);
+    }
+    if (gemm->begin != NULL) {
+        (void)cudaEventDestroy(gemm->begin);
+    }
+    if (gemm->end != NULL) {
+        (void)cudaEventDestroy(gemm->end);
+    }
+    if (gemm->preference != NULL) {
+        (void)cublasLtMatmulPreferenceDestroy(gemm->preference);
+    }
+    if (gemm->handle != NULL) {
+        (void)cublasLtDestroy(gemm->handle);
+    }
+    delete gemm;
+    *gemm_in = NULL;
+}
+
+extern "C" enum status
+gemm_cuda_run(struct gemm_cuda *gemm, struct gemm_args args, void *stream)
+{
+    Problem problem;
+
+    if (args.M == 0) {
+        return ST_OK;
+    }
+    if (args.K % 8 != 0 || args.N % 8 != 0) {
+        return ERR(ST_INVALID, "gemm: N %u and K %u must be multiples of 8", args.N, args.K);
+    }
+    TRY(problem_init(args, &problem));
+    return multiply(gemm, args, problem, (cudaStream_t)stream);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// rope_append on a device: K rotated and V copied from the fused QKV rows into ck8 blocks, Q
+// gathered.
+//
+// Bound by bytes: (H + 2 Hkv) * D * 4 a row (read and written once).
+// Split: one CTA a row; a thread takes 8 dims of one head (for K: 8 dims and their 8 partners, so a
+// rotation needs no exchange) and writes 16-byte chunks, which is also the unit of the swizzle.
+// Numerics: angles in float64, one float32 rotation, rounded once to bf16.  sincos in float64 is
+// shared by the heads of a row through shared memory.
+#include "kernels/rope_append.h"
+
+#include "kernels/device/cuda_check.cuh"
+#include "kernels/device/mma_sm80.cuh"
+
+namespace {
+
+constexpr int kThreads = 128;
+
+// Byte offset of the 16-byte chunk `c` (8 dims) of token `slot` inside one (layer, K|V, head)
+// piece.
+__device__ __forceinline__ uint32_t
+chunk_offset(uint32_t D, uint32_t slot, uint32_t c)
+{
+    return slot / 8 * (D * 16) + c / 8 * 1024 + slot % 8 * 128 + ((c % 8) ^ (slot % 8)) * 16;
+}
+
+__device__ __forceinline__ void
+rotate_pair(uint32_t &a, uint32_t &b, float4 turn) // cos, sin of two neighbouring dims
+{
+    float a0 = bf16_lo(a), a1 = bf16_hi(a), b0 = bf16_lo(b), b1 = bf16_hi(b);
+
+    a = pack_bf16(a0 * turn.x - b0 * turn.y, a1 * turn.z - b1 * turn.w);
+    b = pack_bf16(b0 * turn.x + a0 * turn.y, b1 * turn.z + a1 * turn.w);
+}
+
+template <int D>
+__global__ __launch_bounds__(kThreads) void rope_append_kernel(
+    const __grid_constant__ rope_append_args args)
+{
+    constexpr int kChunks = D / 8;
+    __shared__ float4 s_turn[D / 4];
+    const uint32_t t = blockIdx.x;
+    const uint32_t Hkv = args.layout.Hkv;
+    const uint4 *row = (const uint4 *)args.qkv + (size_t)t * (args.H + 2 * Hkv) * kChunks;
+    const uint32_t slot = args.row_slot[t];
+    const size_t head_bytes = (size_t)args.layout.P * D * 2;
+    char *block = (char *)args.kv
+                  + ((size_t)args.row_block[t] * args.layout.L + args.layer) * 2 * Hkv * head_bytes;
+
+    for (int i = threadIdx.x; i < D / 2; i += kThreads) {
+        double sin_value, cos_value;
+        sincos((double)args.row_pos[t] * args.inv_freq[i], &sin_value, &cos_value);
+        ((float2 *)s_turn)[i] =
+            make_float2((float)(cos_value * args.rope_scale), (float)(sin_value * args.rope_scale));
+    }
+    if (args.q_out != NULL) {
+        uint4 *q = (uint4 *)args.q_out + (size_t)t * args.H * kChunks;
+        for (uint32_t i = threadIdx.x; i < args.H * kChunks; i += kThreads) {
+            q[i] = __ldg(row + i);
+        }
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < Hkv * kChunks / 2; i += kThreads) {
+        uint32_t head = i / (kChunks / 2);
+        uint32_t c = i % (kChunks / 2);
+        const uint4 *from = row + (args.H + head) * kChunks;
+        uint4 a = __ldg(from + c);
+        uint4 b = __ldg(from + c + kChunks / 2);
+
+        rotate_pair(a.x, b.x, s_turn[c * 4]);
+        rotate_pair(a.y, b.y, s_turn[c * 4 + 1]);
+        rotate_pair(a.z, b.z, s_turn[c * 4 + 2]);
+        rotate_pair(a.w, b.w, s_turn[c * 4 + 3]);
+        *(uint4 *)(block + head * head_bytes + chunk_offset(D, slot, c)) = a;
+        *(uint4 *)(block + head * head_bytes + chunk_offset(D, slot, c + kChunks / 2)) = b;
+    }
+    for (uint32_t i = threadIdx.x; i < Hkv * kChunks; i += kThreads) {
+        uint32_t head = i / kChunks;
+        uint32_t c = i % kChunks;
+
+        *(uint4 *)(block + (Hkv + head) * head_bytes + chunk_offset(D, slot, c)) =
+            __ldg(row + (args.H + Hkv + head) * kChunks + c);
+    }
+}
+
+} // namespace
+
+extern "C" enum status
+rope_append_cuda(struct rope_append_args args, void *stream)
+{
+    if (args.layout.id != KV_LAYOUT_CK8 || args.layout.type != KV_BF16) {
+        return ERR(ST_INVALID, "rope_append on a device: KV must be bf16 in the ck8 layout");
+    }
+    if (args.T == 0) {
+        return ST_OK;
+    }
+    switch (args.layout.D) {
+    case 64: rope_append_kernel<64><<<args.T, kThreads, 0, (cudaStream_t)stream>>>(args); break;
+    case 128: rope_append_kernel<128><<<args.T, kThreads, 0, (cudaStream_t)stream>>>(args); break;
+    default: return ERR(ST_INVALID, "rope_append: head dimension %u", args.layout.D);
+    }
+    CU_TRY(cudaGetLastError());
+    return ST_OK;
+}

@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every operation of the CUDA instance against its plain twin, on the device.
+ *
+ * Inputs are bf16 numbers; the twin computes in float32 or wider from the same numbers. 
+ * Tolerances: an output rounded once to bf16 is within 2^-8 of itself; attention also rounds the
+ * rotated Q (2^-9 of each product) and P (2^-9 of each term), errors that average out over keys, so
+ * the relative error in the 2-norm is asked to be below 6e-3 (measured by emulation before: 3.2e-3,
+ * paper.md 2.3). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "kernels/attn_plan.h"
+#include "kernels/ops.h"
+#include "kernels/ops_cuda.h"
+
+#define CHECK_OK(expr) ck_assert_msg((expr) == ST_OK, "%s: %s", #expr, status_detail())
+
+static struct ops *gpu;
+static struct ops *cpu;
+static uint64_t random_state = 20261129;
+
+static uint32_t
+random_u32(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) ^ (uint32_t)(random_state >> 11);
+}
+
+/* Uniform in [-2, 2) on a grid of 1/64: exact in bf16. */
+static float
+random_value(void)
+{
+    return (float)((int)(random_u32() >> 24 & 255) - 128) / 64.0f;
+}
+
+static uint16_t
+to_bf16(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float
+from_bf16(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* The same numbers twice: float32 on the host, bf16 on the device. */
+struct tensor {
+    float *host;
+    void *device;
+    size_t count;
+};
+
+static struct tensor
+tensor_new(size_t count, bool is_random)
+{
+    struct tensor t = {calloc(count, sizeof(float)), NULL, count};
+    uint16_t *half = malloc(count * sizeof(*half));
+
+    for (size_t i = 0; i < count; i++) {
+        t.host[i] = is_random ? random_value() : 0.0f;
+        half[i] = to_bf16(t.host[i]);
+    }
+    CHECK_OK(gpu->alloc(gpu, count * sizeof(*half), &t.device));
+    CHECK_OK(gpu->upload(gpu, t.device, half, count * sizeof(*half)));
+    CHECK_OK(gpu->finish(gpu));
+    free(half);
+    return t;
+}
+
+static void
+tensor_free(struct tensor *t)
+{
+    free(t->host);
+    gpu->release(gpu, t->device);
+}
+
+static void *
+to_device(const void *host, size_t bytes)
+{
+    void *device;
+
+    CHECK_OK(gpu->alloc(gpu, bytes, &device));
+    CHECK_OK(gpu->upload(gpu, device, host, bytes));
+    CHECK_OK(gpu->finish(gpu));
+    return device;
+}
+
+static float *
+fetch(const void *device, size_t count, bool is_f32)
+{
+    float *values = malloc(count * sizeof(*values));
+
+    if (is_f32) {
+        CHECK_OK(gpu->download(gpu, values, device, count * sizeof(*values)));
+        CHECK_OK(gpu->finish(gpu));
+    } else {
+        uint16_t *half = malloc(count * sizeof(*half));
+        CHECK_OK(gpu->download(gpu, half, device, count * sizeof(*half)));
+        CHECK_OK(gpu->finish(gpu));
+        for (size_t i = 0; i < count; i++) {
+            values[i] = from_bf16(half[i]);
+        }
+        free(half);
+    }
+    return values;
+}
+
+/* NaN and infinities at the same places, then the relative error in the 2-norm and the worst
+ * element. */
+static void
+compare(const char *what, const float *got, const float *want, size_t count, double rel_max)
+{
+    double error = 0.0, norm = 0.0, worst = 0.0;
+    size_t worst_at = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_msg(isfinite(got[i]) == isfinite(want[i]), "%s: element %zu is %g, not %g", what,
+                      i, (double)got[i], (double)want[i]);
+        if (isfinite(want[i])) {
+            double d = fabs((double)got[i] - want[i]);
+            error += d * d;
+            norm += (double)want[i] * want[i];
+            if (d > worst) {
+                worst = d;
+                worst_at = i;
+            }
+        }
+    }
+    error = norm > 0.0 ? sqrt(error / norm) : sqrt(error);
+    printf("%-48s rel %.2e worst %.3g (%.4g for %.4g)\n", what, error, worst,
+           count > 0 ? (double)got[worst_at] : 0.0, count > 0 ? (double)want[worst_at] : 0.0);
+    ck_assert_msg(error <= rel_max, "%s: relative error %g above %g", what, error, rel_max);
+}
+
+static void
+compare_device(const char *what, const void *device, const float *want, size_t count, bool is_f32,
+               double rel_max)
+{
+    float *got = fetch(device, count, is_f32);
+
+    compare(what, got, want, count, rel_max);
+    free(got);
+}
+
+START_TEST(rmsnorm_adds_and_normalises_as_its_twin)
+{
+    const uint32_t shapes[][2] = {{1, 64}, {3, 576}, {17, 4096}, {2, 16384}};
+
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        for (int has_delta = 0; has_delta < 2; has_delta++) {
+            uint32_t T = shapes[i][0], C = shapes[i][1];
+            struct tensor x = tensor_new((size_t)T * C, true);
+            struct tensor delta = tensor_new((size_t)T * C, true);
+            struct tensor weight = tensor_new(C, true);
+            struct tensor out = tensor_new((size_t)T * C, false);
+            struct rmsnorm_args args = {
+                x.host, has_delta ? delta.host : NULL, weight.host, out.host, T, C, 1e-5f};
+
+            CHECK_OK(rmsnorm_ref(args));
+            args.x = x.device;
+            args.delta = has_delta ? delta.device : NULL;
+            args.weight = weight.device;
+            args.out = out.device;
+            CHECK_OK(gpu->rmsnorm(gpu, args));
+            compare_device("rmsnorm out", out.device, out.host, out.count, false, 5e-3);
+            compare_device("rmsnorm x", x.device, x.host, x.count, false, 3e-3);
+            tensor_free(&x);
+            tensor_free(&delta);
+            tensor_free(&weight);
+            tensor_free(&out);
+        }
+    }
+}
+END_TEST
+
+START_TEST(swiglu_and_embed_equal_their_twins)
+{
+    const uint32_t T = 37, F = 1536, V = 1000;
+    struct tensor gate_up = tensor_new((size_t)T * 2 * F, true);
+    struct tensor out = tensor_new((size_t)T * F, false);
+    struct swiglu_args args = {gate_up.host, out.host, T, F};
+    struct tensor table = tensor_new((size_t)V * F, true);
+    uint32_t ids[37];
+
+    CHECK_OK(swiglu_ref(args));
+    args.gate_up = gate_up.device;
+    args.out = out.device;
+    CHECK_OK(gpu->swiglu(gpu, args));
+    compare_device("swiglu", out.device, out.host, out.count, false, 3e-3);
+    for (uint32_t t = 0; t < T; t++) {
+        ids[t] = random_u32() % V;
+    }
+    ids[0] = 0;
+    ids[1] = V - 1;
+    void *device_ids = to_device(ids, sizeof(ids));
+    struct embed_args embed = {table.host, ids, out.host, T, F, V};
+    CHECK_OK(embed_ref(embed));
+    embed.table = table.device;
+    embed.ids = device_ids;
+    embed.out = out.device;
+    CHECK_OK(gpu->embed(gpu, embed));
+    compare_device("embed", out.device, out.host, out.count, false, 0.0);
+    gpu->release(gpu, device_ids);
+    tensor_free(&gate_up);
+    tensor_free(&out);
+    tensor_free(&table);
+}
+END_TEST
+
+START_TEST(gemm_equals_its_twin_for_every_bucket)
+{
+    const uint32_t Ms[] = {1, 2, 3, 16, 17, 100, 128, 513};
+
+    for (size_t i = 0; i < sizeof(Ms) / sizeof(Ms[0]); i++) {
+        for (uint32_t is_f32 = 0; is_f32 < 2; is_f32++) {
+            const uint32_t M = Ms[i], N = 960, K = 576;
+            struct tensor x = tensor_new((size_t)M * K, true);
+            struct tensor w = tensor_new((size_t)N * K, true);
+            struct tensor y = tensor_new((size_t)M * N * 2, false); /* room for f32 */
+            struct gemm_args args = {x.host, w.host, y.host, M, N, K, is_f32};
+            char what[64];
+
+            CHECK_OK(gemm_ref(args));
+            args.x = x.device;
+            args.w = w.device;
+            args.y = y.device;
+            CHECK_OK(gpu->gemm(gpu, args));
+            (void)snprintf(what, sizeof(what), "gemm M=%u %s", M, is_f32 ? "f32" : "bf16");
+            compare_device(what, y.device, y.host, (size_t)M * N, is_f32, is_f32 ? 1e-5 : 3e-3);
+            tensor_free(&x);
+            tensor_free(&w);
+            tensor_free(&y);
+        }
+    }
+}
+END_TEST
+
+/* --- attention ------------------------------------------------------------------------------- */
+
+#define SEQS_MAX   64
+#define SEGS_MAX   1024
+#define BLOCKS_MAX 4096
+
+/* A step made of sequences over shared blocks; the arena holds the same bytes on both sides. */
+struct scene {
+    struct kv_layout layout;
+    uint32_t H;
+    uint32_t n_blocks;
+    uint32_t n_seqs, n_segs, n_ids, n_rows;
+    uint16_t *kv;
+    struct attn_seq seqs[SEQS_MAX];
+    struct attn_segment segs[SEGS_MAX];
+    uint32_t ids[BLOCKS_MAX];
+    double inv_freq[64];
+    void *d_kv, *d_seqs, *d_segs, *d_ids, *d_inv_freq;
+};
+
+static void
+scene_begin(struct scene *s, uint32_t P, uint32_t H, uint32_t Hkv, uint32_t D, uint32_t n_blocks)
+{
+    memset(s, 0, sizeof(*s));
+    s->layout = (struct kv_layout){P, 2, Hkv, D, KV_BF16, KV_LAYOUT_CK8};
+    s->H = H;
+    s->n_blocks = n_blocks;
+    size_t elements = kv_layout_block_bytes(&s->layout) / 2 * n_blocks;
+    s->kv = malloc(elements * 2);
+    for (size_t i = 0; i < elements; i++) {
+        s->kv[i] = to_bf16(random_value());
+    }
+    for (uint32_t i = 0; i < D / 2; i++) {
+        s->inv_freq[i] = pow(500000.0, -2.0 * i / D);
+    }
+}
+
+/* Blocks past a segment's tokens are poisoned by whoever wants to; ids are random, shared or not.
+ */
+static void
+scene_add_segment(struct scene *s, uint32_t n_tokens, uint32_t offset)
+{
+    uint32_t n = (n_tokens + s->layout.P - 1) / s->layout.P;
+
+    ck_assert_uint_lt(s->n_segs, SEGS_MAX);
+    ck_assert_uint_le(s->n_ids + n, BLOCKS_MAX);
+    s->segs[s->n_segs++] = (struct attn_segment){s->n_ids, n_tokens, offset, 0};
+    for (uint32_t i = 0; i < n; i++) {
+        s->ids[s->n_ids++] = random_u32() % s->n_blocks;
+    }
+}
+
+/* A sequence over documents of these lengths with `own` tokens of its own, of which the last n_rows
+ * are rows of this step. */
+static void
+scene_add_seq(struct scene *s, const uint32_t *docs, uint32_t n_docs, uint32_t base, uint32_t own,
+              uint32_t n_rows)
+{
+    struct attn_seq *seq = &s->seqs[s->n_seqs++];
+    uint32_t offset = base;
+
+    *seq = (struct attn_seq){s->n_rows, n_rows, 0, s->n_segs, n_docs + 1};
+    for (uint32_t i = 0; i < n_docs; i++) {
+        scene_add_segment(s, docs[i], offset);
+        offset += docs[i];
+    }
+    scene_add_segment(s, own, offset);
+    seq->pos_first = offset + own - n_rows;
+    s->n_rows += n_rows;
+}
+
+static void
+scene_upload(struct scene *s)
+{
+    s->d_kv = to_device(s->kv, kv_layout_block_bytes(&s->layout) * s->n_blocks);
+    s->d_seqs = to_device(s->seqs, sizeof(s->seqs));
+    s->d_segs = to_device(s->segs, sizeof(s->segs));
+    s->d_ids = to_device(s->ids, sizeof(s->ids));
+    s->d_inv_freq = to_device(s->inv_freq, sizeof(s->inv_freq));
+}
+
+static void
+scene_free(struct scene *s)
+{
+    free(s->kv);
+    gpu->release(gpu, s->d_kv);
+    gpu->release(gpu, s->d_seqs);
+    gpu->release(gpu, s->d_segs);
+    gpu->release(gpu, s->d_ids);
+    gpu->release(gpu, s->d_inv_freq);
+}
+
+static struct attn_desc
+scene_desc(const struct scene *s, bool is_device)
+{
+    return (struct attn_desc){
+        .kv = is_device ? s->d_kv : s->kv,
+        .layout = s->layout,
+        .layer = 1,
+        .n_blocks = s->n_blocks,
+        .block_ids = is_device ? s->d_ids : s->ids,
+        .segs = is_device ? s->d_segs : s->segs,
+        .seqs = is_device ? s->d_seqs : s->seqs,
+        .n_seqs = s->n_seqs,
+        .H = s->H,
+        .inv_freq = is_device ? s->d_inv_freq : s->inv_freq,
+        .rope_scale = 1.0f,
+        .scale = 1.0f / sqrtf((float)s->layout.D),
+    };
+}
+
+/* The instance is made for one model; make it anew for this scene's heads. */
+static void
+use_gpu_for(const struct scene *s)
+{
+    ops_destroy(&gpu);
+    CHECK_OK(ops_cuda_new((struct ops_config){.H = s->H,
+                                              .Hkv = s->layout.Hkv,
+                                              .D = s->layout.D,
+                                              .rows_max = 2048,
+                                              .seqs_max = SEQS_MAX,
+                                              .segs_max = SEGS_MAX},
+                          &gpu));
+}
+
+static void
+scene_begin_step(const struct scene *s, bool is_decode)
+{
+    CHECK_OK(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
+                                                     .prefill = is_decode ? NULL : s->seqs,
+                                                     .decode = is_decode ? s->seqs : NULL,
+                                                     .n_prefill = is_decode ? 0 : s->n_seqs,
+                                                     .n_decode = is_decode ? s->n_seqs : 0,
+                                                     .H = s->H,
+                                                     .layout = s->layout,
+                                                     .inv_freq = s->d_inv_freq,
+                                                     .rope_scale = 1.0f}));
+}
+
+static void
+check_prefill(struct scene *s, const char *what)
+{
+    size_t count = (size_t)s->n_rows * s->H * s->layout.D;
+    struct tensor q = tensor_new(count, true);
+    struct tensor out = tensor_new(count, false);
+
+    CHECK_OK(lazy_prefill_ref(
+        (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
+    scene_begin_step(s, false);
+    CHECK_OK(gpu->lazy_prefill(
+        gpu,
+        (struct lazy_prefill_args){.desc = scene_desc(s, true), .q = q.device, .out = out.device}));
+    compare_device(what, out.device, out.host, count, false, 6e-3);
+    tensor_free(&q);
+    tensor_free(&out);
+}
+
+static void
+check_decode(struct scene *s, const char *what)
+{
+    size_t count = (size_t)s->n_seqs * s->H * s->layout.D;
+    struct tensor q = tensor_new(count, true);
+    struct tensor out = tensor_new(count, false);
+    uint32_t first[SEQS_MAX + 1] = {0};
+    void *o, *ml;
+
+    CHECK_OK(lazy_prefill_ref(
+        (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
+    for (uint32_t i = 0; i < s->n_seqs; i++) {
+        first[i + 1] = first[i] + lazy_decode_partials(&s->seqs[i], s->segs);
+    }
+    size_t partials = first[s->n_seqs];
+    CHECK_OK(gpu->alloc(gpu, partials * s->H * s->layout.D * 4, &o));
+    CHECK_OK(gpu->alloc(gpu, partials * s->H * 8, &ml));
+    void *d_first = to_device(first, sizeof(first));
+    scene_begin_step(s, true);
+    CHECK_OK(gpu->lazy_decode(gpu, (struct lazy_decode_args){.desc = scene_desc(s, true),
+                                                             .q = q.device,
+                                                             .o = o,
+                                                             .ml = ml,
+                                                             .partial_first = d_first,
+                                                             .n_partials = (uint32_t)partials}));
+    CHECK_OK(gpu->attn_merge(gpu, (struct attn_merge_args){.o = o,
+                                                           .ml = ml,
+                                                           .partial_first = d_first,
+                                                           .out = out.device,
+                                                           .n_rows = s->n_seqs,
+                                                           .H = s->H,
+                                                           .D = s->layout.D}));
+    compare_device(what, out.device, out.host, count, false, 6e-3);
+    gpu->release(gpu, o);
+    gpu->release(gpu, ml);
+    gpu->release(gpu, d_first);
+    tensor_free(&q);
+    tensor_free(&out);
+}
+
+static const struct heads {
+    uint32_t H, Hkv, D;
+} heads[] = {{4, 4, 64}, {9, 3, 64}, {32, 8, 128}, {16, 2, 128}, {16, 1, 128}, {32, 1, 64}};
+
+START_TEST(prefill_equals_its_twin_for_every_head_layout_and_block_size)
+{
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        for (uint32_t P = 16; P <= 64; P *= 2) {
+            const uint32_t docs[] = {1, P - 1, P, P + 1, 0, 150, 64, 257};
+            struct scene s;
+            char what[96];
+
+            scene_begin(&s, P, heads[i].H, heads[i].Hkv, heads[i].D, 97);
+            use_gpu_for(&s);
+            scene_add_seq(&s, docs, 8, 0, 40, 40);         /* a query over documents */
+            scene_add_seq(&s, NULL, 0, 0, 300, 300);       /* a document under construction */
+            scene_add_seq(&s, docs, 3, 70000, 33, 5);      /* a later chunk, far offsets */
+            scene_add_seq(&s, docs, 1, 2147483000u, 2, 2); /* offsets near 2^31 */
+            scene_add_seq(&s, NULL, 0, 0, 1, 1);
+            scene_upload(&s);
+            (void)snprintf(what, sizeof(what), "prefill P=%u H=%u/%u D=%u", P, heads[i].H,
+                           heads[i].Hkv, heads[i].D);
+            check_prefill(&s, what);
+            scene_free(&s);
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_short_query_over_long_documents_is_split_and_still_right)
+{
+    const uint32_t docs[] = {4096, 3000, 129, 4096, 1};
+    struct scene s;
+
+    scene_begin(&s, 32, 32, 8, 128, 400);
+    use_gpu_for(&s);
+    scene_add_seq(&s, docs, 5, 0, 64, 64);
+    scene_upload(&s);
+    check_prefill(&s, "prefill 64 x 11k, split");
+    scene_free(&s);
+}
+END_TEST
+
+START_TEST(decode_equals_its_twin_for_every_head_layout_and_block_size)
+{
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        for (uint32_t P = 16; P <= 64; P *= 2) {
+            const uint32_t docs[] = {1, P - 1, P, P + 1, 0, 150, 1024, 1025, 2500};
+            struct scene s;
+            char what[96];
+
+            scene_begin(&s, P, heads[i].H, heads[i].Hkv, heads[i].D, 97);
+            use_gpu_for(&s);
+            for (uint32_t n = 0; n <= 9; n += 3) {
+                scene_add_seq(&s, docs, n, n * 30000, 1 + n * 7, 1);
+            }
+            scene_add_seq(&s, docs, 2, 2147483000u, 12, 1);
+            scene_upload(&s);
+            (void)snprintf(what, sizeof(what), "decode P=%u H=%u/%u D=%u", P, heads[i].H,
+                           heads[i].Hkv, heads[i].D);
+            check_decode(&s, what);
+            scene_free(&s);
+        }
+    }
+}
+END_TEST
+
+START_TEST(garbage_behind_a_documents_end_never_reaches_the_output)
+{
+    const uint32_t docs[] = {5, 37, 64};
+    struct scene s;
+
+    scene_begin(&s, 32, 32, 8, 128, 97);
+    use_gpu_for(&s);
+    scene_add_seq(&s, docs, 3, 0, 9, 9);
+    /* Every segment gets blocks of its own, then all slots past its tokens become NaN. */
+    for (uint32_t i = 0; i < s.n_ids; i++) {
+        s.ids[i] = i;
+    }
+    for (uint32_t g = 0; g < s.n_segs; g++) {
+        const struct attn_segment *seg = &s.segs[g];
+        uint32_t end = (seg->n_tokens + 31) / 32 * 32;
+        for (uint32_t t = seg->n_tokens; t < end; t++) {
+            char *block =
+                (char *)s.kv + s.ids[seg->block_first + t / 32] * kv_layout_block_bytes(&s.layout);
+            for (uint32_t x = 0; x < 2 * 2 * 8 * 128; x++) {
+                uint16_t nan = 0x7fc0;
+                memcpy(block
+                           + kv_layout_offset(&s.layout, x / 2048,
+                                              x / 1024 % 2 ? KV_PART_V : KV_PART_K, x / 128 % 8,
+                                              t % 32, x % 128),
+                       &nan, sizeof(nan));
+            }
+        }
+    }
+    scene_upload(&s);
+    check_prefill(&s, "prefill over poisoned tails");
+    s.seqs[0].n_rows = 1;
+    s.seqs[0].pos_first += 8;
+    CHECK_OK(gpu->upload(gpu, s.d_seqs, s.seqs, sizeof(s.seqs)));
+    check_decode(&s, "decode over poisoned tails");
+    scene_free(&s);
+}
+END_TEST
+
+START_TEST(rope_append_writes_what_its_twin_writes)
+{
+    for (uint32_t D = 64; D <= 128; D *= 2) {
+        const uint32_t H = 9, Hkv = 3, T = 70, n_blocks = 8;
+        struct kv_layout layout = {32, 2, Hkv, D, KV_BF16, KV_LAYOUT_CK8};
+        size_t bytes = kv_layout_block_bytes(&layout) * n_blocks;
+        struct tensor qkv = tensor_new((size_t)T * (H + 2 * Hkv) * D, true);
+        struct tensor q = tensor_new((size_t)T * H * D, false);
+        uint16_t *kv = calloc(1, bytes);
+        uint32_t block[70], slot[70], pos[70];
+        double inv_freq[64];
+
+        for (uint32_t t = 0; t < T; t++) {
+            pos[t] = t < 35 ? t : 100000 + t;
+            block[t] = 7 - t / 32;
+            slot[t] = t % 32;
+        }
+        for (uint32_t i = 0; i < D / 2; i++) {
+            inv_freq[i] = pow(10000.0, -2.0 * i / D);
+        }
+        struct rope_append_args args = {.qkv = qkv.host,
+                                        .q_out = q.host,
+                                        .kv = kv,
+                                        .layout = layout,
+                                        .layer = 1,
+                                        .n_blocks = n_blocks,
+                                        .row_block = block,
+                                        .row_slot = slot,
+                                        .row_pos = pos,
+                                        .inv_freq = inv_freq,
+                                        .rope_scale = 1.0f,
+                                        .T = T,
+                                        .H = H};
+        CHECK_OK(rope_append_ref(args));
+        void *d_kv;
+        CHECK_OK(gpu->alloc(gpu, bytes, &d_kv));
+        args.qkv = qkv.device;
+        args.q_out = q.device;
+        args.kv = d_kv;
+        args.row_block = to_device(block, sizeof(block));
+        args.row_slot = to_device(slot, sizeof(slot));
+        args.row_pos = to_device(pos, sizeof(pos));
+        args.inv_freq = to_device(inv_freq, sizeof(inv_freq));
+        CHECK_OK(gpu->rope_append(gpu, args));
+        compare_device("rope_append q", q.device, q.host, q.count, false, 0.0);
+        float *want = malloc(bytes / 2 * sizeof(*want));
+        for (size_t i = 0; i < bytes / 2; i++) {
+            want[i] = from_bf16(kv[i]);
+        }
+        compare_device("rope_append kv", d_kv, want, bytes / 2, false, 1e-4);
+        free(want);
+        free(kv);
+        gpu->release(gpu, d_kv);
+        gpu->release(gpu, (void *)(uintptr_t)args.row_block);
+        gpu->release(gpu, (void *)(uintptr_t)args.row_slot);
+        gpu->release(gpu, (void *)(uintptr_t)args.row_pos);
+        gpu->release(gpu, (void *)(uintptr_t)args.inv_freq);
+        tensor_free(&qkv);
+        tensor_free(&q);
+    }
+}
+END_TEST
+
+/* --- sampling -------------------------------------------------------------------------------- */
+
+START_TEST(sampling_agrees_with_its_twin)
+{
+    const uint32_t V = 49152, R = 64;
+    float *logits = malloc((size_t)R * V * sizeof(*logits));
+    uint32_t history[8] = {5, 5, 100, 49151, 7, 7, 7, 0};
+    struct sample_params params[64];
+    struct sample_result want[64], got[64];
+    void *workspace, *d_results;
+    float *host_workspace = malloc(sample_workspace_bytes(R, V));
+    uint32_t differ = 0;
+
+    for (size_t i = 0; i < (size_t)R * V; i++) {
+        logits[i] = (float)(random_u32() % 1000000) / 50000.0f - 10.0f;
+    }
+    for (uint32_t r = 0; r < R; r++) {
+        params[r] = (struct sample_params){.temperature = r % 4 == 0 ? 0.0f : 0.3f * (float)(r % 4),
+                                           .top_k = r % 3 == 0 ? 50 : 0,
+                                           .top_p = r % 5 == 0 ? 0.9f : 1.0f,
+                                           .min_p = r % 7 == 0 ? 0.02f : 0.0f,
+                                           .repetition_penalty = r % 2 ? 1.0f : 1.3f,
+                                           .seed = 1000 + r,
+                                           .counter = r,
+                                           .history = history,
+                                           .n_history = 8,
+                                           .n_logprobs = r % 6};
+    }
+    CHECK_OK(sample_ref((struct sample_args){logits, params, want, host_workspace, R, V}));
+    void *d_history = to_device(history, sizeof(history));
+    for (uint32_t r = 0; r < R; r++) {
+        params[r].history = d_history;
+    }
+    void *d_logits = to_device(logits, (size_t)R * V * sizeof(*logits));
+    void *d_params = to_device(params, sizeof(params));
+    CHECK_OK(gpu->alloc(gpu, sizeof(got), &d_results));
+    CHECK_OK(gpu->alloc(gpu, sample_workspace_bytes(R, V), &workspace));
+    CHECK_OK(
+        gpu->sample(gpu, (struct sample_args){d_logits, d_params, d_results, workspace, R, V}));
+    CHECK_OK(gpu->download(gpu, got, d_results, sizeof(got)));
+    CHECK_OK(gpu->finish(gpu));
+    for (uint32_t r = 0; r < R; r++) {
+        differ += got[r].id != want[r].id;
+        if (got[r].id == want[r].id) {
+            ck_assert_float_eq_tol(got[r].logprob, want[r].logprob, 1e-4f);
+        }
+        ck_assert_uint_eq(got[r].n_top, want[r].n_top);
+        for (uint32_t i = 0; i < got[r].n_top; i++) {
+            ck_assert_uint_eq(got[r].top_ids[i], want[r].top_ids[i]);
+        }
+        if (params[r].temperature == 0.0f) {
+            ck_assert_uint_eq(got[r].id, want[r].id);
+        }
+    }
+    printf("sampling: %u of %u draws differ\n", differ, R);
+    /* u lands within 2^-32 * V of a boundary between two ids with probability below 1e-4 a draw. */
+    ck_assert_uint_le(differ, 1);
+    logits[3] = NAN;
+    CHECK_OK(gpu->upload(gpu, d_logits, logits, 4 * sizeof(*logits)));
+    CHECK_OK(
+        gpu->sample(gpu, (struct sample_args){d_logits, d_params, d_results, workspace, R, V}));
+    CHECK_OK(gpu->download(gpu, got, d_results, sizeof(got)));
+    CHECK_OK(gpu->finish(gpu));
+    ck_assert_uint_eq(got[0].id, SAMPLE_REFUSED);
+    gpu->release(gpu, d_history);
+    gpu->release(gpu, d_logits);
+    gpu->release(gpu, d_params);
+    gpu->release(gpu, d_results);
+    gpu->release(gpu, workspace);
+    free(logits);
+    free(host_workspace);
+}
+END_TEST
+
+int
+main(void)
+{
+    const struct ops_config config = {.threads = 1,
+                                      .H = 9,
+                                      .Hkv = 3,
+                                      .D = 64,
+                                      .rows_max = 2048,
+                                      .seqs_max = 64,
+                                      .segs_max = 1024};
+    enum status st = ops_cuda_new(config, &gpu);
+
+    if (st == ST_UNAVAILABLE && getenv("REQUIRE_GPU") == NULL) {
+        printf("SKIP: %s\n", status_detail());
+        return 77;
+    }
+    if (st != ST_OK || ops_cpu_new(config, &cpu) != ST_OK) {
+        printf("FAIL: %s\n", status_detail());
+        return EXIT_FAILURE;
+    }
+    Suite *suite = suite_create("ops_cuda");
+    TCase *tcase = tcase_create("ops_cuda");
+    tcase_set_timeout(tcase, 300);
+    tcase_add_test(tcase, rmsnorm_adds_and_normalises_as_its_twin);
+    tcase_add_test(tcase, swiglu_and_embed_equal_their_twins);
+    tcase_add_test(tcase, gemm_equals_its_twin_for_every_bucket);
+    tcase_add_test(tcase, rope_append_writes_what_its_twin_writes);
+    tcase_add_test(tcase, sampling_agrees_with_its_twin);
+    tcase_add_test(tcase, prefill_equals_its_twin_for_every_head_layout_and_block_size);
+    tcase_add_test(tcase, a_short_query_over_long_documents_is_split_and_still_right);
+    tcase_add_test(tcase, decode_equals_its_twin_for_every_head_layout_and_block_size);
+    tcase_add_test(tcase, garbage_behind_a_documents_end_never_reaches_the_output);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK); /* a CUDA context does not survive fork */
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    ops_destroy(&gpu);
+    ops_destroy(&cpu);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "kernels/attn_plan.h"
+#include "tests/support/check_main.h"
+
+#define ITEMS_MAX    4096
+#define ROWS_MAX     2048
+#define PARTIALS_MAX 8192
+
+struct planned {
+    struct attn_segment segs[64];
+    struct attn_seq seqs[16];
+    struct attn_step step;
+    struct attn_item items[ITEMS_MAX];
+    uint32_t merge_rows[ROWS_MAX];
+    uint32_t merge_first[ROWS_MAX + 1];
+    struct attn_plan plan;
+    uint32_t n_segs;
+    uint32_t n_rows;
+};
+
+static void
+begin(struct planned *p, uint32_t H, uint32_t Hkv)
+{
+    memset(p, 0, sizeof(*p));
+    p->step = (struct attn_step){
+        .segs = p->segs, .prefill = p->seqs, .H = H, .layout = {.Hkv = Hkv, .P = 32, .D = 128}};
+    p->plan = (struct attn_plan){.items = p->items,
+                                 .items_max = ITEMS_MAX,
+                                 .merge_rows = p->merge_rows,
+                                 .merge_first = p->merge_first,
+                                 .merge_rows_max = ROWS_MAX,
+                                 .partials_max = PARTIALS_MAX};
+}
+
+static void
+add_seq(struct planned *p, const uint32_t *docs, uint32_t n_docs, uint32_t own, uint32_t n_rows)
+{
+    uint32_t offset = 0;
+
+    p->seqs[p->step.n_prefill] = (struct attn_seq){
+        .row_first = p->n_rows, .n_rows = n_rows, .seg_first = p->n_segs, .n_segs = n_docs + 1};
+    for (uint32_t i = 0; i <= n_docs; i++) {
+        uint32_t n_tokens = i < n_docs ? docs[i] : own;
+
+        p->segs[p->n_segs++] = (struct attn_segment){.n_tokens = n_tokens, .offset = offset};
+        offset += n_tokens;
+    }
+    p->seqs[p->step.n_prefill].pos_first = offset - n_rows;
+    p->n_rows += n_rows;
+    p->step.n_prefill++;
+}
+
+/* Every visible (row, key) pair lies in exactly one item, and runs begin at tiles of their segment.
+ */
+static void
+check_cover(const struct planned *p)
+{
+    const uint32_t group = p->step.H / p->step.layout.Hkv;
+
+    for (uint32_t s = 0; s < p->step.n_prefill; s++) {
+        const struct attn_seq *seq = &p->seqs[s];
+
+        for (uint32_t row = 0; row < seq->n_rows * group; row += 7) {
+            uint32_t visible = seq->pos_first + row / group + 1;
+            uint32_t covered = 0;
+
+            for (uint32_t i = 0; i < p->plan.n_items; i++) {
+                const struct attn_item *item = &p->items[i];
+
+                if (item->seq == s && item->row_begin <= row
+                    && row < item->row_begin + ATTN_PLAN_ROWS) {
+                    uint32_t end = item->key_end < visible ? item->key_end : visible;
+
+                    covered += end > item->key_begin ? end - item->key_begin : 0;
+                }
+            }
+            ck_assert_uint_eq(covered, visible);
+        }
+    }
+}
+
+START_TEST(every_row_sees_every_visible_key_once)
+{
+    static struct planned p;
+    const uint32_t docs[] = {4096, 1, 0, 31, 300, 4096, 65};
+    const uint32_t groups[][2] = {{32, 8}, {9, 3}, {4, 4}};
+
+    for (size_t i = 0; i < 3; i++) {
+        begin(&p, groups[i][0], groups[i][1]);
+        add_seq(&p, docs, 7, 64, 64);
+        add_seq(&p, NULL, 0, 700, 700);
+        add_seq(&p, docs, 2, 100, 3);
+        ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+        check_cover(&p);
+    }
+}
+END_TEST
+
+START_TEST(a_short_query_over_long_documents_fills_the_device)
+{
+    static struct planned p;
+    const uint32_t docs[] = {4096, 4096, 4096, 4096, 4096};
+
+    begin(&p, 32, 8);
+    add_seq(&p, docs, 5, 64, 64);
+    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_uint_ge(p.plan.n_items, 33);
+    ck_assert_uint_le(p.plan.n_items, 4 * 33);
+    ck_assert_uint_eq(p.plan.n_merge_rows, 64);
+    ck_assert_uint_eq(p.plan.n_partials, p.merge_first[64]);
+    for (uint32_t i = 0; i < 64; i++) {
+        ck_assert_uint_eq(p.merge_rows[i], i);
+    }
+}
+END_TEST
+
+START_TEST(a_step_with_rows_enough_is_not_split)
+{
+    static struct planned p;
+
+    begin(&p, 32, 8);
+    for (int i = 0; i < 4; i++) {
+        add_seq(&p, NULL, 0, 500, 500);
+    }
+    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_uint_eq(p.plan.n_merge_rows, 0);
+    for (uint32_t i = 0; i < p.plan.n_items; i++) {
+        ck_assert_uint_eq(p.items[i].slot, ATTN_ITEM_DIRECT);
+    }
+}
+END_TEST
+
+START_TEST(the_heaviest_items_come_first)
+{
+    static struct planned p;
+
+    begin(&p, 32, 8);
+    add_seq(&p, NULL, 0, 1000, 1000);
+    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    for (uint32_t i = 1; i < p.plan.n_items; i++) {
+        ck_assert_uint_ge(p.items[i - 1].key_end - p.items[i - 1].key_begin,
+                          p.items[i].key_end - p.items[i].key_begin);
+    }
+}
+END_TEST
+
+START_TEST(no_room_for_partials_means_no_split)
+{
+    static struct planned p;
+    const uint32_t docs[] = {4096, 4096};
+
+    begin(&p, 32, 8);
+    p.plan.partials_max = 100;
+    add_seq(&p, docs, 2, 64, 64);
+    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_uint_eq(p.plan.n_partials, 0);
+    check_cover(&p);
+    p.plan.items_max = 1;
+    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_NO_MEMORY);
+}
+END_TEST
+
+START_TEST(the_bound_on_items_holds)
+{
+    static struct planned p;
+    const uint32_t docs[] = {4096, 4096, 4096, 4096, 4096};
+
+    begin(&p, 32, 8);
+    for (int i = 0; i < 8; i++) {
+        add_seq(&p, docs, 5, 64, 17);
+    }
+    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_uint_le(p.plan.n_items, attn_plan_items_max(8 * 17, 8, 4, 33));
+}
+END_TEST
+
+CHECK_MAIN("attn_plan", every_row_sees_every_visible_key_once,
+           a_short_query_over_long_documents_fills_the_device, a_step_with_rows_enough_is_not_split,
+           the_heaviest_items_come_first, no_room_for_partials_means_no_split,
+           the_bound_on_items_holds)
