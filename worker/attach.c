@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/attach.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/notify.h"
+#include "kvpool/dockey.h"
+#include "kvpool/kvpool.h"
+#include "model/gguf.h"
+#include "worker/llama.h"
+
+#include "kvasir/v1/worker.pb-c.h"
+
+#define DATAGRAM_BYTES_MAX (64u << 10)
+#define ARENAS_MAX         2 /* KV and weights */
+#define PATIENCE_MS        5000
+/* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
+#define EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
+
+/* --- datagrams with file descriptors ----------------------------------------------------------- */
+
+static void
+close_fds(int fds[ARENAS_MAX])
+{
+    for (size_t i = 0; i < ARENAS_MAX; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+            fds[i] = -1;
+        }
+    }
+}
+
+static enum status
+send_datagram(int socket, const ProtobufCMessage *message, const int *fds, size_t n_fds)
+{
+    struct wire_buffer buffer = {0};
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * ARENAS_MAX)];
+    } control = {0};
+
+    TRY(wire_pack(&buffer, message));
+    struct iovec iov = {.iov_base = buffer.bytes, .iov_len = buffer.length};
+    struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (n_fds > 0) {
+        header.msg_control = control.bytes;
+        header.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+        struct cmsghdr *cmsg = CMSG_FIRSTHDR(&header);
+
+        cmsg->cmsg_level = SOL_SOCKET;
+        cmsg->cmsg_type = SCM_RIGHTS;
+        cmsg->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+        memcpy(CMSG_DATA(cmsg), fds, sizeof(int) * n_fds);
+    }
+    ssize_t sent;
+
+    do {
+        sent = sendmsg(socket, &header, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    int error = errno;
+
+    wire_buffer_deinit(&buffer);
+    return sent >= 0 ? ST_OK : ERR(ST_UNAVAILABLE, "attach socket: %s", strerror(error));
+}
+
+/* Takes the fds of a datagram; what is too many is closed. */
+static size_t
+take_fds(struct msghdr *header, int fds[ARENAS_MAX])
+{
+    size_t n = 0;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+            int fd;
+
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+            if (n < ARENAS_MAX) {
+                fds[n++] = fd;
+            } else {
+                (void)close(fd);
+            }
+        }
+    }
+    return n;
+}
+
+/* Waits as long as kvasird is there: another worker may be creating an arena first. */
+static enum status
+wait_readable(int socket, int stop_fd)
+{
+    struct pollfd items[] = {{.fd = socket, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+
+    for (;;) {
+        int n = poll(items, 2, PATIENCE_MS);
+
+        if (n < 0 && errno != EINTR) {
+            return ERR(ST_SYSTEM, "poll: %s", strerror(errno));
+        }
+        if (n > 0 && items[1].revents != 0) {
+            return ERR(ST_UNAVAILABLE, "told to stop while attaching");
+        }
+        if (n > 0 && items[0].revents != 0) {
+            return ST_OK;
+        }
+        if (n == 0) {
+            TRY(notify_send(EXTEND_TIMEOUT "\nSTATUS=waiting for kvasird's turn"));
+        }
+    }
+}
+
+static enum status
+receive_reply(struct attachment *a, int stop_fd, int fds[ARENAS_MAX],
+              const Kvasir__V1__AttachReply **reply_out)
+{
+    static uint8_t bytes[DATAGRAM_BYTES_MAX]; /* one attach a process */
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int) * 4)];
+    } control;
+    struct iovec iov = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+    struct msghdr header = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+    const ProtobufCMessage *message = NULL;
+    ssize_t n;
+
+    TRY(wait_readable(a->socket, stop_fd));
+    do {
+        n = recvmsg(a->socket, &header, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0) {
+        return ERR(ST_UNAVAILABLE, "kvasird closed the attach socket%s%s", n < 0 ? ": " : "",
+                   n < 0 ? strerror(errno) : "");
+    }
+    (void)take_fds(&header, fds);
+    if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+        return ERR(ST_INVALID, "attach reply of more than %u bytes or too many fds",
+                   DATAGRAM_BYTES_MAX);
+    }
+    wire_arena_reset(a->replies);
+    TRY(wire_unpack(a->replies, &kvasir__v1__attach_reply__descriptor, bytes, (size_t)n,
+                    DATAGRAM_BYTES_MAX, &message));
+    *reply_out = (const Kvasir__V1__AttachReply *)message;
+    if ((*reply_out)->is_refused) {
+        return ERR(ST_INVALID, "kvasird refuses this worker: %s",
+                   (*reply_out)->reason != NULL ? (*reply_out)->reason : "no reason given");
+    }
+    return ST_OK;
+}
+
+static enum status
+connect_daemon(const char *runtime_dir, int *socket_out)
+{
+    char dir[ENDPOINT_PATH_MAX];
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+
+    TRY(endpoint_dir(runtime_dir, dir));
+    TRY(endpoint_path(dir, ENDPOINT_ATTACH, addr.sun_path));
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return ERR(ST_SYSTEM, "attach socket: %s", strerror(errno));
+    }
+    if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0) {
+        int error = errno;
+
+        (void)close(fd);
+        return ERR(ST_UNAVAILABLE, "no kvasird at %s: %s", addr.sun_path, strerror(error));
+    }
+    *socket_out = fd;
+    return ST_OK;
+}
+
+/* --- what kvasird asks for ----------------------------------------------------------------------- */
+
+static enum status
+take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32_t seqs_max)
+{
+    a->heartbeat_ms = reply->heartbeat_ms;
+    a->step_tokens = reply->step_tokens;
+    if (reply->model_path == NULL || reply->worker_endpoint == NULL || reply->heartbeat_ms == 0) {
+        return ERR(ST_INVALID, "attach reply without model_path, worker_endpoint or heartbeat_ms");
+    }
+    if (strlen(reply->worker_endpoint) >= sizeof(a->worker_endpoint)) {
+        return ERR(ST_INVALID, "worker_endpoint of %zu bytes: at most %zu",
+                   strlen(reply->worker_endpoint), sizeof(a->worker_endpoint) - 1);
+    }
+    (void)snprintf(a->worker_endpoint, sizeof(a->worker_endpoint), "%s", reply->worker_endpoint);
+    if (a->step_tokens < seqs_max || a->step_tokens > LLAMA_ROWS_MAX) {
+        return ERR(ST_INVALID, "steps of %" PRIu32 " tokens: --seqs-max %" PRIu32 " to %u",
+                   a->step_tokens, seqs_max, LLAMA_ROWS_MAX);
+    }
+    if (reply->kv_type != KV_F32 || reply->kv_layout != KV_LAYOUT_PLAIN) {
+        return ERR(ST_INVALID,
+                   "KV type %" PRIu32 ", layout %" PRIu32 ": the cpu device has f32, plain",
+                   reply->kv_type, reply->kv_layout);
+    }
+    return ST_OK;
+}
+
+static enum status
+check_fingerprint(const char *what, ProtobufCBinaryData expected, const uint8_t ours[32])
+{
+    if (expected.len != 0 && (expected.len != 32 || memcmp(expected.data, ours, 32) != 0)) {
+        return ERR(ST_INVALID,
+                   "the %s fingerprint is not kvasird's: has the file changed under it?", what);
+    }
+    return ST_OK;
+}
+
+static enum status
+open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
+{
+    struct pool_identity identity = {
+        .kv_type = KV_F32, .kv_layout = KV_LAYOUT_PLAIN, .block_tokens = reply->block_tokens};
+
+    TRY(notify_send(EXTEND_TIMEOUT "\nSTATUS=opening the model"));
+    TRY(gguf_open(reply->model_path, &a->gguf));
+    TRY(model_config_from_gguf(a->gguf, &a->model));
+    TRY(gguf_fingerprint(a->gguf, a->model.fingerprint));
+    TRY(check_fingerprint("checkpoint", reply->checkpoint_fingerprint, a->model.fingerprint));
+    TRY(tokenizer_new(a->gguf, &a->tokenizer));
+    if (tokenizer_vocab_size(a->tokenizer) < a->model.V) {
+        return ERR(ST_INVALID, "%s: %" PRIu32 " tokens in the vocabulary, %" PRIu32 " embeddings",
+                   reply->model_path, tokenizer_vocab_size(a->tokenizer), a->model.V);
+    }
+    memcpy(identity.checkpoint, a->model.fingerprint, sizeof(identity.checkpoint));
+    tokenizer_fingerprint(a->tokenizer, identity.tokenizer);
+    TRY(pool_fingerprint(&identity, a->pool_fingerprint));
+    TRY(check_fingerprint("pool", reply->pool_fingerprint, a->pool_fingerprint));
+    a->layout = (struct kv_layout){.P = reply->block_tokens,
+                                   .L = a->model.L,
+                                   .Hkv = a->model.Hkv,
+                                   .D = a->model.D,
+                                   .type = KV_F32,
+                                   .id = KV_LAYOUT_PLAIN};
+    TRY(kv_layout_check(&a->layout));
+    return weights_plan(&a->model, WEIGHT_F32, &a->plan);
+}
+
+static void
+report_progress(void *arg, size_t bytes_done, size_t bytes_total)
+{
+    int *percent_told = (int *)arg;
+    int percent = bytes_total == 0 ? 100 : (int)(100.0 * (double)bytes_done / (double)bytes_total);
+    char line[96];
+
+    if (percent >= *percent_told + 10) {
+        *percent_told = percent;
+        (void)snprintf(line, sizeof(line), EXTEND_TIMEOUT "\nSTATUS=loading weights, %d %%",
+                       percent);
+        (void)notify_send(line); /* only a courtesy: the load goes on without it */
+    }
+}
+
+static enum status
+make_kv(struct attachment *a, uint64_t kv_memory)
+{
+    uint64_t count = kv_memory / kv_layout_block_bytes(&a->layout);
+
+    if (count == 0 || count > KVPOOL_BLOCKS_MAX) {
+        return ERR(ST_INVALID, "%" PRIu64 " bytes of KV are %" PRIu64 " blocks of %zu: 1 to %u",
+                   kv_memory, count, kv_layout_block_bytes(&a->layout), KVPOOL_BLOCKS_MAX);
+    }
+    a->block_count = (uint32_t)count;
+    a->has_made_kv = true;
+    return arena_shm.create("kvasir-kv", count * kv_layout_block_bytes(&a->layout), &a->kv);
+}
+
+static enum status
+map_kv(struct attachment *a, uint32_t block_count, int fd)
+{
+    if (block_count == 0 || block_count > KVPOOL_BLOCKS_MAX) {
+        (void)close(fd);
+        return ERR(ST_INVALID, "%" PRIu32 " blocks: 1 to %u", block_count, KVPOOL_BLOCKS_MAX);
+    }
+    a->block_count = block_count;
+    return arena_shm.import(fd, block_count * kv_layout_block_bytes(&a->layout), true, &a->kv);
+}
+
+static enum status
+make_weights(struct attachment *a)
+{
+    int percent_told = -10;
+
+    a->has_made_weights = true;
+    TRY(arena_shm.create("kvasir-weights", a->plan.bytes, &a->weights));
+    TRY(weights_load(a->gguf, &a->model, &a->plan, arena_base(a->weights), report_progress,
+                     &percent_told));
+    return arena_seal_readonly(a->weights);
+}
+
+/* Maps what is there, makes what is missing.  Takes every fd that it uses out of `fds`. */
+static enum status
+take_arenas(struct attachment *a, const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX])
+{
+    size_t next_fd = 0;
+
+    for (size_t i = 0; i < reply->n_arenas; i++) {
+        const Kvasir__V1__ArenaInfo *info = reply->arenas[i];
+        bool is_kv = info->kind == KVASIR__V1__ARENA_KIND__ARENA_KV;
+        int fd = -1;
+
+        if ((!is_kv && info->kind != KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS)
+            || (is_kv ? a->kv : a->weights) != NULL) {
+            return ERR(ST_INVALID, "an arena of kind %d: unknown, or there twice", (int)info->kind);
+        }
+        if (info->is_present) {
+            if (next_fd >= ARENAS_MAX || fds[next_fd] < 0) {
+                return ERR(ST_INVALID, "an arena that is present comes without its fd");
+            }
+            fd = fds[next_fd];
+            fds[next_fd++] = -1;
+            TRY(is_kv ? map_kv(a, reply->block_count, fd)
+                      : arena_shm.import(fd, a->plan.bytes, false, &a->weights));
+        } else if (info->must_create) {
+            TRY(is_kv ? make_kv(a, reply->kv_memory) : make_weights(a));
+        }
+    }
+    if (a->kv == NULL || a->weights == NULL) {
+        return ERR(ST_INVALID, "attach reply without a KV or a weights arena");
+    }
+    return ST_OK;
+}
+
+static enum status
+answer(struct attachment *a)
+{
+    Kvasir__V1__Attached attached = KVASIR__V1__ATTACHED__INIT;
+    Kvasir__V1__ArenaInfo infos[ARENAS_MAX];
+    Kvasir__V1__ArenaInfo *list[ARENAS_MAX] = {&infos[0], &infos[1]};
+    const struct {
+        bool is_made;
+        Kvasir__V1__ArenaKind kind;
+        const struct arena *arena;
+    } arenas[] = {
+        {a->has_made_kv, KVASIR__V1__ARENA_KIND__ARENA_KV, a->kv},
+        {a->has_made_weights, KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS, a->weights},
+    };
+    char mechanism[16]; /* protobuf-c takes no const strings */
+    int fds[ARENAS_MAX];
+    size_t n = 0;
+
+    (void)snprintf(mechanism, sizeof(mechanism), "%s", arena_shm.name);
+    for (size_t i = 0; i < ARENAS_MAX; i++) {
+        if (arenas[i].is_made) {
+            kvasir__v1__arena_info__init(&infos[n]);
+            infos[n].has_kind = true;
+            infos[n].kind = arenas[i].kind;
+            infos[n].has_bytes = true;
+            infos[n].bytes = arena_bytes(arenas[i].arena);
+            infos[n].has_is_present = true;
+            infos[n].is_present = true;
+            infos[n].mechanism = mechanism;
+            fds[n++] = arena_fd(arenas[i].arena);
+        }
+    }
+    attached.n_arenas = n;
+    attached.arenas = list;
+    attached.has_block_bytes = true;
+    attached.block_bytes = kv_layout_block_bytes(&a->layout);
+    attached.has_block_count = true;
+    attached.block_count = a->block_count;
+    attached.has_pool_fingerprint = true;
+    attached.pool_fingerprint = (ProtobufCBinaryData){.len = 32, .data = a->pool_fingerprint};
+    return send_datagram(a->socket, &attached.base, fds, n);
+}
+
+/* --- the talk ------------------------------------------------------------------------------------ */
+
+static enum status
+talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_MAX])
+{
+    Kvasir__V1__Attach attach = KVASIR__V1__ATTACH__INIT;
+    const Kvasir__V1__AttachReply *reply = NULL;
+    char device[16];
+
+    (void)snprintf(device, sizeof(device), "%s", options->device);
+    attach.has_version = true;
+    attach.version = WIRE_VERSION;
+    attach.device = device;
+    attach.backend = device; /* one backend a kind of device */
+    attach.has_seqs_max = true;
+    attach.seqs_max = options->seqs_max;
+    TRY(wire_arena_new(&a->replies));
+    TRY(connect_daemon(options->runtime_dir, &a->socket));
+    TRY(send_datagram(a->socket, &attach.base, NULL, 0));
+    TRY(receive_reply(a, options->stop_fd, fds, &reply));
+    TRY(take_settings(a, reply, options->seqs_max));
+    TRY(open_model(a, reply));
+    TRY(take_arenas(a, reply, fds));
+    TRY(answer(a));
+    close_fds(fds);
+    TRY(receive_reply(a, options->stop_fd, fds, &reply));
+    a->worker = reply->worker;
+    a->incarnation = reply->incarnation;
+    (void)close(a->socket);
+    a->socket = -1;
+    return ST_OK;
+}
+
+enum status
+attach_open(const struct attach_options *options, struct attachment *attachment_out)
+{
+    struct attachment attachment = {.socket = -1};
+    int fds[ARENAS_MAX] = {-1, -1};
+    enum status st = talk(options, &attachment, fds);
+
+    close_fds(fds);
+    if (st != ST_OK) {
+        attach_close(&attachment);
+        return st;
+    }
+    *attachment_out = attachment;
+    return ST_OK;
+}
+
+void
+attach_close(struct attachment *a)
+{
+    if (a->socket > 0) {
+        (void)close(a->socket);
+    }
+    a->socket = -1;
+    wire_arena_destroy(&a->replies);
+    arena_close(&a->kv);
+    arena_close(&a->weights);
+    tokenizer_destroy(&a->tokenizer);
+    gguf_close(&a->gguf);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attach - how a worker gets its model and its memory: the talk on kvasird's attach socket.
+ *
+ * kvasird says which checkpoint, how much KV and which arenas exist; the worker opens the model,
+ * proves that it arrives at the same fingerprints, maps the arenas that are there and makes those that
+ * are missing.  Blocks while it loads; tells systemd that it is alive. */
+#ifndef WORKER_ATTACH_H
+#define WORKER_ATTACH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/kv_layout.h"
+#include "kvpool/arena.h"
+#include "model/config.h"
+#include "model/tokenizer.h"
+#include "model/weights.h"
+#include "proto/endpoints.h"
+#include "proto/wire.h"
+
+struct attach_options {
+    const char *runtime_dir; /* NULL: endpoint_dir's default */
+    const char *device;      /* "cpu" */
+    uint32_t seqs_max;
+    int stop_fd; /* readable: give up (a signalfd) */
+};
+
+struct attachment {
+    int socket; /* the attach socket while the talk lasts, else -1 */
+    struct wire_arena *replies;
+
+    uint32_t worker;
+    uint64_t incarnation;
+    char worker_endpoint[ENDPOINT_URL_MAX];
+    uint32_t heartbeat_ms;
+    uint32_t step_tokens;
+
+    struct gguf *gguf;
+    struct model_config model;
+    struct tokenizer *tokenizer;
+    struct weights_plan plan;
+    struct kv_layout layout;
+    uint32_t block_count;
+    uint8_t pool_fingerprint[32];
+    struct arena *kv;      /* block_count blocks, writable */
+    struct arena *weights; /* plan.bytes */
+    bool has_made_kv;
+    bool has_made_weights;
+};
+
+/* Into zeroed storage; on failure nothing is left open.  ST_INVALID: refused, or kvasird says something
+ * that this worker cannot be; ST_UNAVAILABLE: no daemon, it went away, or stop_fd. */
+enum status attach_open(const struct attach_options *options, struct attachment *attachment_out);
+
+/* Unmaps and closes all; a zeroed struct is fine. */
+void attach_close(struct attachment *attachment);
+
+#endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/link.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include <zmq.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/notify.h"
+#include "proto/frames.h"
+#include "worker/mailbox.h"
+
+#define LIVENESS      5    /* heartbeats that may be missed before the other side counts as lost */
+#define SOCKET_HWM    1000 /* messages each way */
+#define BYE_LINGER_MS 500
+
+struct link {
+    const struct attachment *attachment;
+    struct engine *engine;
+    struct mailbox *mailbox;
+    void *context;
+    void *socket;
+    struct wire_buffer buffer; /* the link's own messages: Ready, heartbeats, Bye */
+    uint64_t heard_us;         /* when kvasird last said something */
+    uint64_t beat_us;          /* when we last did */
+    bool is_draining;
+    bool is_fenced;
+};
+
+/* --- the engine thread --------------------------------------------------------------------------- */
+
+/* Takes in what has come; waits for something if the last step had nothing to do. */
+static enum status
+take_messages(struct link *link, bool is_idle)
+{
+    const Kvasir__V1__DaemonMessage *message = mailbox_take(link->mailbox, is_idle);
+
+    while (message != NULL) {
+        enum status st = engine_apply(link->engine, message);
+
+        mailbox_taken(link->mailbox);
+        if (st != ST_OK) {
+            return st;
+        }
+        message = mailbox_take(link->mailbox, false);
+    }
+    return ST_OK;
+}
+
+static enum status
+post_step(struct link *link, Kvasir__V1__Step *step, uint64_t number, uint64_t step_us)
+{
+    Kvasir__V1__WorkerMessage message = KVASIR__V1__WORKER_MESSAGE__INIT;
+    struct wire_buffer *buffer = mailbox_buffer(link->mailbox);
+
+    if (buffer == NULL) {
+        return ST_OK; /* closing: nobody listens any more */
+    }
+    step->has_step = true;
+    step->step = number;
+    step->has_step_us = true;
+    step->step_us = step_us;
+    message.has_worker = true;
+    message.worker = link->attachment->worker;
+    message.has_incarnation = true;
+    message.incarnation = link->attachment->incarnation;
+    message.body_case = KVASIR__V1__WORKER_MESSAGE__BODY_STEP;
+    message.step = step;
+    TRY(wire_pack(buffer, &message.base));
+    mailbox_post(link->mailbox);
+    return ST_OK;
+}
+
+static void *
+run_engine(void *arg)
+{
+    struct link *link = arg;
+    enum status st = ST_OK;
+    uint64_t steps = 0;
+    bool is_idle = true;
+
+    while (st == ST_OK && !mailbox_is_closed(link->mailbox)) {
+        Kvasir__V1__Step *step = NULL;
+
+        mailbox_set_state(link->mailbox, steps, engine_open(link->engine), false);
+        st = take_messages(link, is_idle);
+        if (st != ST_OK) {
+            break;
+        }
+        mailbox_set_state(link->mailbox, steps, engine_open(link->engine), true);
+        uint64_t start_us = clock_now_us();
+
+        st = engine_step(link->engine, &step);
+        is_idle = step == NULL;
+        if (st == ST_OK && step != NULL) {
+            steps++;
+            uint64_t step_us = clock_now_us() - start_us;
+
+            log_trace("step", "step=%" PRIu64 " rows=%u built=%u elapsed_us=%" PRIu64, steps,
+                      step->rows, step->rows_built, step_us);
+            st = post_step(link, step, steps, step_us);
+        }
+    }
+    mailbox_end(link->mailbox, st, st == ST_OK ? "" : status_detail());
+    return NULL;
+}
+
+/* --- what the link itself says ------------------------------------------------------------------- */
+
+static enum status
+say(struct link *link, Kvasir__V1__WorkerMessage *message)
+{
+    message->has_worker = true;
+    message->worker = link->attachment->worker;
+    message->has_incarnation = true;
+    message->incarnation = link->attachment->incarnation;
+    TRY(wire_pack(&link->buffer, &message->base));
+    link->beat_us = clock_now_us();
+    return frames_send(link->socket,
+                       &(struct frame){.bytes = link->buffer.bytes, .length = link->buffer.length},
+                       1);
+}
+
+static enum status
+say_ready(struct link *link, uint32_t seqs_max)
+{
+    Kvasir__V1__WorkerMessage message = KVASIR__V1__WORKER_MESSAGE__INIT;
+    Kvasir__V1__Ready ready = KVASIR__V1__READY__INIT;
+
+    ready.has_seqs_max = true;
+    ready.seqs_max = seqs_max;
+    message.body_case = KVASIR__V1__WORKER_MESSAGE__BODY_READY;
+    message.ready = &ready;
+    return say(link, &message);
+}
+
+static enum status
+say_heartbeat(struct link *link)
+{
+    Kvasir__V1__WorkerMessage message = KVASIR__V1__WORKER_MESSAGE__INIT;
+    Kvasir__V1__WorkerHeartbeat heartbeat = KVASIR__V1__WORKER_HEARTBEAT__INIT;
+    struct mailbox_state state = mailbox_state(link->mailbox);
+
+    heartbeat.has_steps = true;
+    heartbeat.steps = state.steps;
+    heartbeat.has_running = true;
+    heartbeat.running = state.open;
+    heartbeat.has_is_stepping = true;
+    heartbeat.is_stepping = state.is_stepping;
+    message.body_case = KVASIR__V1__WORKER_MESSAGE__BODY_HEARTBEAT;
+    message.heartbeat = &heartbeat;
+    enum status st = say(link, &message);
+
+    /* A full queue means that kvasird does not read: its silence will tell. */
+    return st == ST_UNAVAILABLE ? ST_OK : st;
+}
+
+static void
+say_bye(struct link *link, const char *reason)
+{
+    Kvasir__V1__WorkerMessage message = KVASIR__V1__WORKER_MESSAGE__INIT;
+    Kvasir__V1__Bye bye = KVASIR__V1__BYE__INIT;
+    char text[32];
+
+    (void)snprintf(text, sizeof(text), "%s", reason);
+    bye.reason = text;
+    message.body_case = KVASIR__V1__WORKER_MESSAGE__BODY_BYE;
+    message.bye = &bye;
+    if (say(link, &message) != ST_OK) {
+        log_warn("bye_unsent", "detail=\"%s\"", status_detail());
+    }
+    (void)zmq_setsockopt(link->socket, ZMQ_LINGER, &(int){BYE_LINGER_MS}, sizeof(int));
+}
+
+/* --- both ways ----------------------------------------------------------------------------------- */
+
+static enum status
+send_steps(struct link *link)
+{
+    for (;;) {
+        const struct wire_buffer *buffer = mailbox_outgoing(link->mailbox);
+
+        if (buffer == NULL) {
+            return ST_OK;
+        }
+        enum status st = frames_send(
+            link->socket, &(struct frame){.bytes = buffer->bytes, .length = buffer->length}, 1);
+
+        if (st != ST_OK) {
+            return st == ST_UNAVAILABLE ? ST_OK : st; /* when the socket takes more */
+        }
+        link->beat_us = clock_now_us();
+        mailbox_sent(link->mailbox);
+    }
+}
+
+static void
+take_frame(struct link *link, struct wire_arena *arena, struct frames *frames)
+{
+    const ProtobufCMessage *parsed = NULL;
+    enum status st =
+        frames->count == 1
+            ? wire_unpack(arena, &kvasir__v1__daemon_message__descriptor, frames_bytes(frames, 0),
+                          frames_length(frames, 0), WIRE_WORKER_BYTES_MAX, &parsed)
+            : ERR(ST_INVALID, "%zu frames where one is due", frames->count);
+
+    if (st != ST_OK) {
+        log_warn("message_dropped", "detail=\"%s\"", status_detail());
+        wire_arena_reset(arena);
+        return;
+    }
+    const Kvasir__V1__DaemonMessage *message = (const Kvasir__V1__DaemonMessage *)parsed;
+
+    if (message->incarnation != link->attachment->incarnation) {
+        log_warn("message_of_another_life", "incarnation=%" PRIu64, message->incarnation);
+        wire_arena_reset(arena);
+        return;
+    }
+    link->heard_us = clock_now_us();
+    switch (message->body_case) {
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN:
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT:
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP:
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
+        mailbox_deliver(link->mailbox, message);
+        return;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_DRAIN: link->is_draining = true; break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_FENCED: link->is_fenced = true; break;
+    default: break; /* a heartbeat, or what a later version says */
+    }
+    wire_arena_reset(arena);
+}
+
+/* Reads until the socket or the mailbox has no more. */
+static enum status
+receive(struct link *link)
+{
+    for (;;) {
+        struct wire_arena *arena = mailbox_next_arena(link->mailbox);
+        struct frames frames;
+
+        if (arena == NULL) {
+            return ST_OK; /* what waits in the socket is a sign of life that we do not count yet */
+        }
+        enum status st = frames_recv(link->socket, &frames);
+
+        if (st == ST_UNAVAILABLE) {
+            return ST_OK;
+        }
+        if (st == ST_INVALID) {
+            log_warn("message_dropped", "detail=\"%s\"", status_detail());
+            continue;
+        }
+        if (st != ST_OK) {
+            return st;
+        }
+        take_frame(link, arena, &frames);
+        frames_close(&frames);
+    }
+}
+
+/* --- life ---------------------------------------------------------------------------------------- */
+
+static enum status
+wait_events(struct link *link, int stop_fd, bool *must_stop_out)
+{
+    uint64_t period_us = link->attachment->heartbeat_ms * UINT64_C(1000);
+    uint64_t now_us = clock_now_us();
+    uint64_t due_us = link->beat_us + period_us;
+    long timeout_ms = due_us > now_us ? (long)((due_us - now_us) / 1000 + 1) : 0;
+    /* Reading waits while the engine has no room for more. */
+    bool can_read = mailbox_next_arena(link->mailbox) != NULL;
+    bool has_output = mailbox_outgoing(link->mailbox) != NULL;
+    zmq_pollitem_t items[] = {
+        {.socket = link->socket,
+         .events = (short)((can_read ? ZMQ_POLLIN : 0) | (has_output ? ZMQ_POLLOUT : 0))},
+        {.fd = mailbox_fd(link->mailbox), .events = ZMQ_POLLIN},
+        {.fd = stop_fd, .events = ZMQ_POLLIN},
+    };
+
+    if (zmq_poll(items, 3, timeout_ms) < 0 && errno != EINTR) {
+        return ERR(ST_SYSTEM, "zmq_poll: %s", zmq_strerror(errno));
+    }
+    mailbox_clear_fd(link->mailbox);
+    *must_stop_out = items[2].revents != 0;
+    return ST_OK;
+}
+
+/* One turn of the loop; *is_over_out with ST_OK is a clean end. */
+static enum status
+turn(struct link *link, int stop_fd, bool *is_over_out)
+{
+    uint64_t period_us = link->attachment->heartbeat_ms * UINT64_C(1000);
+    bool must_stop = false;
+
+    TRY(wait_events(link, stop_fd, &must_stop));
+    TRY(receive(link));
+    struct mailbox_state state = mailbox_state(link->mailbox);
+
+    TRY(send_steps(link));
+    uint64_t now_us = clock_now_us();
+
+    if (now_us - link->beat_us >= period_us) {
+        TRY(say_heartbeat(link));
+    }
+    if (state.is_ended) {
+        return ERR(state.status, "engine: %s", state.detail);
+    }
+    if (link->is_fenced) {
+        return ERR(ST_UNAVAILABLE, "fenced: kvasird has given this worker up");
+    }
+    if (now_us - link->heard_us > LIVENESS * period_us
+        && mailbox_next_arena(link->mailbox) != NULL) {
+        return ERR(ST_UNAVAILABLE, "kvasird is silent for %" PRIu64 " ms",
+                   (now_us - link->heard_us) / 1000);
+    }
+    if (must_stop
+        || (link->is_draining && state.is_idle && mailbox_outgoing(link->mailbox) == NULL)) {
+        say_bye(link, must_stop ? "told to stop" : "drained");
+        log_info("worker_leaving", "worker=%u reason=%s", link->attachment->worker,
+                 must_stop ? "signal" : "drained");
+        *is_over_out = true;
+    }
+    return ST_OK;
+}
+
+static enum status
+connect_socket(struct link *link)
+{
+    char identity[64];
+    int length = snprintf(identity, sizeof(identity), "worker-%" PRIu32 "-%" PRIu64,
+                          link->attachment->worker, link->attachment->incarnation);
+
+    link->context = zmq_ctx_new();
+    link->socket = link->context == NULL ? NULL : zmq_socket(link->context, ZMQ_DEALER);
+    if (link->socket == NULL) {
+        return ERR(ST_SYSTEM, "zmq socket: %s", zmq_strerror(errno));
+    }
+    TRY(frames_configure(link->socket, ZMQ_DEALER, SOCKET_HWM, WIRE_WORKER_BYTES_MAX));
+    if (zmq_setsockopt(link->socket, ZMQ_ROUTING_ID, identity, (size_t)length) != 0
+        || zmq_connect(link->socket, link->attachment->worker_endpoint) != 0) {
+        return ERR(ST_SYSTEM, "connect to %s: %s", link->attachment->worker_endpoint,
+                   zmq_strerror(errno));
+    }
+    return ST_OK;
+}
+
+static enum status
+serve(struct link *link, uint32_t seqs_max, int stop_fd)
+{
+    pthread_t thread;
+    bool is_over = false;
+    enum status st;
+
+    TRY(mailbox_new(&link->mailbox));
+    TRY(connect_socket(link));
+    TRY(say_ready(link, seqs_max));
+    TRY(notify_send("READY=1\nSTATUS=serving"));
+    link->heard_us = clock_now_us();
+    int error = pthread_create(&thread, NULL, run_engine, link);
+
+    if (error != 0) {
+        return ERR(ST_SYSTEM, "engine thread: error %d", error);
+    }
+    do {
+        st = turn(link, stop_fd, &is_over);
+    } while (st == ST_OK && !is_over);
+    (void)notify_send("STOPPING=1");
+    mailbox_close(link->mailbox);
+    (void)pthread_join(thread, NULL);
+    return st;
+}
+
+enum status
+link_serve(const struct attachment *attachment, struct engine *engine, uint32_t seqs_max,
+           int stop_fd)
+{
+    struct link link = {.attachment = attachment, .engine = engine};
+    enum status st = serve(&link, seqs_max, stop_fd);
+
+    if (link.socket != NULL) {
+        (void)zmq_close(link.socket);
+    }
+    if (link.context != NULL) {
+        (void)zmq_ctx_term(link.context);
+    }
+    mailbox_destroy(&link.mailbox);
+    wire_buffer_deinit(&link.buffer);
+    return st;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/mailbox.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/mem.h"
+
+struct in_slot {
+    struct wire_arena *arena;
+    const Kvasir__V1__DaemonMessage *message; /* in it */
+};
+
+struct mailbox {
+    pthread_mutex_t mutex; /* all below but the contents of slots, which their holder owns */
+    pthread_cond_t changed;
+    int event_fd;
+    bool is_closed;
+    struct in_slot in[MAILBOX_IN_MAX];
+    struct wire_buffer out[MAILBOX_OUT_MAX];
+    uint64_t in_head, in_tail; /* taken, delivered; counts, not indices */
+    uint64_t out_head, out_tail;
+    struct mailbox_state state;
+};
+
+enum status
+mailbox_new(struct mailbox **mailbox_out)
+{
+    enum status st = ST_OK;
+    struct mailbox *mailbox = mem_zalloc(1, sizeof(*mailbox));
+
+    if (mailbox == NULL) {
+        return ERR(ST_NO_MEMORY, "a mailbox");
+    }
+    (void)pthread_mutex_init(&mailbox->mutex, NULL);
+    (void)pthread_cond_init(&mailbox->changed, NULL);
+    mailbox->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mailbox->event_fd < 0) {
+        st = ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
+    }
+    for (size_t i = 0; st == ST_OK && i < MAILBOX_IN_MAX; i++) {
+        st = wire_arena_new(&mailbox->in[i].arena);
+    }
+    if (st != ST_OK) {
+        mailbox_destroy(&mailbox);
+        return st;
+    }
+    *mailbox_out = mailbox;
+    return ST_OK;
+}
+
+void
+mailbox_destroy(struct mailbox **mailbox)
+{
+    struct mailbox *m = *mailbox;
+
+    if (m == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < MAILBOX_IN_MAX; i++) {
+        wire_arena_destroy(&m->in[i].arena);
+    }
+    for (size_t i = 0; i < MAILBOX_OUT_MAX; i++) {
+        wire_buffer_deinit(&m->out[i]);
+    }
+    if (m->event_fd >= 0) {
+        (void)close(m->event_fd);
+    }
+    (void)pthread_cond_destroy(&m->changed);
+    (void)pthread_mutex_destroy(&m->mutex);
+    MEM_FREE(*mailbox);
+}
+
+static void
+lock(struct mailbox *mailbox)
+{
+    (void)pthread_mutex_lock(&mailbox->mutex);
+}
+
+static void
+unlock(struct mailbox *mailbox)
+{
+    (void)pthread_mutex_unlock(&mailbox->mutex);
+}
+
+static void
+wake_link(struct mailbox *mailbox)
+{
+    ssize_t n;
+
+    /* EAGAIN: it is awake 2^64 - 1 times already. */
+    do {
+        n = write(mailbox->event_fd, &(uint64_t){1}, sizeof(uint64_t));
+    } while (n < 0 && errno == EINTR);
+}
+
+int
+mailbox_fd(const struct mailbox *mailbox)
+{
+    return mailbox->event_fd;
+}
+
+void
+mailbox_clear_fd(struct mailbox *mailbox)
+{
+    uint64_t count;
+    ssize_t n;
+
+    do {
+        n = read(mailbox->event_fd, &count, sizeof(count));
+    } while (n < 0 && errno == EINTR);
+}
+
+struct wire_arena *
+mailbox_next_arena(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    bool is_full = mailbox->in_tail - mailbox->in_head >= MAILBOX_IN_MAX;
+    struct wire_arena *arena = mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].arena;
+
+    unlock(mailbox);
+    return is_full ? NULL : arena;
+}
+
+void
+mailbox_deliver(struct mailbox *mailbox, const Kvasir__V1__DaemonMessage *message)
+{
+    lock(mailbox);
+    mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].message = message;
+    mailbox->in_tail++;
+    mailbox->state.is_idle = false;
+    (void)pthread_cond_signal(&mailbox->changed);
+    unlock(mailbox);
+}
+
+const struct wire_buffer *
+mailbox_outgoing(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    bool is_empty = mailbox->out_head == mailbox->out_tail;
+    const struct wire_buffer *buffer = &mailbox->out[mailbox->out_head % MAILBOX_OUT_MAX];
+
+    unlock(mailbox);
+    return is_empty ? NULL : buffer;
+}
+
+void
+mailbox_sent(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    assert(mailbox->out_head < mailbox->out_tail);
+    mailbox->out_head++;
+    (void)pthread_cond_signal(&mailbox->changed);
+    unlock(mailbox);
+}
+
+struct mailbox_state
+mailbox_state(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    struct mailbox_state state = mailbox->state;
+
+    unlock(mailbox);
+    return state;
+}
+
+void
+mailbox_close(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    mailbox->is_closed = true;
+    (void)pthread_cond_signal(&mailbox->changed);
+    unlock(mailbox);
+}
+
+bool
+mailbox_is_closed(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    bool is_closed = mailbox->is_closed;
+
+    unlock(mailbox);
+    return is_closed;
+}
+
+const Kvasir__V1__DaemonMessage *
+mailbox_take(struct mailbox *mailbox, bool may_wait)
+{
+    const Kvasir__V1__DaemonMessage *message = NULL;
+
+    lock(mailbox);
+    if (may_wait && mailbox->in_head == mailbox->in_tail && mailbox->state.open == 0) {
+        mailbox->state.is_idle = true;
+        wake_link(mailbox);
+    }
+    while (may_wait && !mailbox->is_closed && mailbox->in_head == mailbox->in_tail) {
+        (void)pthread_cond_wait(&mailbox->changed, &mailbox->mutex);
+    }
+    if (!mailbox->is_closed && mailbox->in_head < mailbox->in_tail) {
+        message = mailbox->in[mailbox->in_head % MAILBOX_IN_MAX].message;
+    }
+    unlock(mailbox);
+    return message;
+}
+
+void
+mailbox_taken(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    bool was_full = mailbox->in_tail - mailbox->in_head == MAILBOX_IN_MAX;
+    struct in_slot *slot = &mailbox->in[mailbox->in_head % MAILBOX_IN_MAX];
+
+    slot->message = NULL;
+    wire_arena_reset(slot->arena);
+    mailbox->in_head++;
+    if (was_full) {
+        wake_link(mailbox);
+    }
+    unlock(mailbox);
+}
+
+struct wire_buffer *
+mailbox_buffer(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    while (!mailbox->is_closed && mailbox->out_tail - mailbox->out_head >= MAILBOX_OUT_MAX) {
+        (void)pthread_cond_wait(&mailbox->changed, &mailbox->mutex);
+    }
+    struct wire_buffer *buffer =
+        mailbox->is_closed ? NULL : &mailbox->out[mailbox->out_tail % MAILBOX_OUT_MAX];
+
+    unlock(mailbox);
+    return buffer;
+}
+
+void
+mailbox_post(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    mailbox->out_tail++;
+    wake_link(mailbox);
+    unlock(mailbox);
+}
+
+void
+mailbox_set_state(struct mailbox *mailbox, uint64_t steps, uint32_t open, bool is_stepping)
+{
+    lock(mailbox);
+    mailbox->state.steps = steps;
+    mailbox->state.open = open;
+    mailbox->state.is_stepping = is_stepping;
+    unlock(mailbox);
+}
+
+void
+mailbox_end(struct mailbox *mailbox, enum status status, const char *detail)
+{
+    lock(mailbox);
+    mailbox->state.is_ended = true;
+    mailbox->state.is_stepping = false;
+    mailbox->state.status = status;
+    (void)snprintf(mailbox->state.detail, sizeof(mailbox->state.detail), "%s", detail);
+    wake_link(mailbox);
+    unlock(mailbox);
+}
