@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -181,6 +182,20 @@ connect_daemon(const char *runtime_dir, int *socket_out)
     }
     *socket_out = fd;
     return ST_OK;
+}
+
+/* The end of kvasird's process, however it ends, becomes readable.  Where pids are not visible (another
+ * pid namespace) its silence must do. */
+static int
+open_daemon_pidfd(int socket)
+{
+    struct ucred peer = {0};
+    socklen_t length = sizeof(peer);
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
+        return -1;
+    }
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
 
 /* --- what kvasird asks for ----------------------------------------------------------------------- */
@@ -396,6 +411,7 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
     attach.seqs_max = options->seqs_max;
     TRY(wire_arena_new(&a->replies));
     TRY(connect_daemon(options->runtime_dir, &a->socket));
+    a->daemon_pidfd = open_daemon_pidfd(a->socket);
     TRY(send_datagram(a->socket, &attach.base, NULL, 0));
     TRY(receive_reply(a, options->stop_fd, fds, &reply));
     TRY(take_settings(a, reply, options->seqs_max));
@@ -414,7 +430,7 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
 enum status
 attach_open(const struct attach_options *options, struct attachment *attachment_out)
 {
-    struct attachment attachment = {.socket = -1};
+    struct attachment attachment = {.socket = -1, .daemon_pidfd = -1};
     int fds[ARENAS_MAX] = {-1, -1};
     enum status st = talk(options, &attachment, fds);
 
@@ -433,7 +449,11 @@ attach_close(struct attachment *a)
     if (a->socket > 0) {
         (void)close(a->socket);
     }
+    if (a->daemon_pidfd > 0) {
+        (void)close(a->daemon_pidfd);
+    }
     a->socket = -1;
+    a->daemon_pidfd = -1;
     wire_arena_destroy(&a->replies);
     arena_close(&a->kv);
     arena_close(&a->weights);

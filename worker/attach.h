@@ -27,7 +27,8 @@ struct attach_options {
 };
 
 struct attachment {
-    int socket; /* the attach socket while the talk lasts, else -1 */
+    int socket;       /* the attach socket while the talk lasts, else -1 */
+    int daemon_pidfd; /* readable when kvasird is gone; -1 where its pid is not to be seen */
     struct wire_arena *replies;
 
     uint32_t worker;

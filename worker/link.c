@@ -29,6 +29,7 @@ struct link {
     uint64_t beat_us;          /* when we last did */
     bool is_draining;
     bool is_fenced;
+    bool is_orphan; /* kvasird's process is gone */
 };
 
 /* --- the engine thread --------------------------------------------------------------------------- */
@@ -280,13 +281,16 @@ wait_events(struct link *link, int stop_fd, bool *must_stop_out)
          .events = (short)((can_read ? ZMQ_POLLIN : 0) | (has_output ? ZMQ_POLLOUT : 0))},
         {.fd = mailbox_fd(link->mailbox), .events = ZMQ_POLLIN},
         {.fd = stop_fd, .events = ZMQ_POLLIN},
+        {.fd = link->attachment->daemon_pidfd, .events = ZMQ_POLLIN},
     };
+    int count = link->attachment->daemon_pidfd >= 0 ? 4 : 3;
 
-    if (zmq_poll(items, 3, timeout_ms) < 0 && errno != EINTR) {
+    if (zmq_poll(items, count, timeout_ms) < 0 && errno != EINTR) {
         return ERR(ST_SYSTEM, "zmq_poll: %s", zmq_strerror(errno));
     }
     mailbox_clear_fd(link->mailbox);
     *must_stop_out = items[2].revents != 0;
+    link->is_orphan = items[3].revents != 0;
     return ST_OK;
 }
 
@@ -309,6 +313,9 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
     }
     if (state.is_ended) {
         return ERR(state.status, "engine: %s", state.detail);
+    }
+    if (link->is_orphan) {
+        return ERR(ST_UNAVAILABLE, "kvasird is gone");
     }
     if (link->is_fenced) {
         return ERR(ST_UNAVAILABLE, "fenced: kvasird has given this worker up");

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/engine_rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "common/mem.h"
+#include "model/gguf.h"
+#include "model/tiny_model.h"
+
+#define CHECKED(call)                                                                              \
+    do {                                                                                           \
+        enum status st_ = (call);                                                                  \
+        ck_assert_msg(st_ == ST_OK, "%s: %s", #call, status_detail());                             \
+    } while (0)
+
+struct rig_config
+rig_defaults(void)
+{
+    return (struct rig_config){
+        .block_tokens = 16, .block_count = 512, .step_tokens = 64, .seqs_max = 8};
+}
+
+static void
+open_engine(struct rig *rig, const struct rig_config *config)
+{
+    rig->config = *config;
+    rig->layout = (struct kv_layout){.P = config->block_tokens,
+                                     .L = rig->model.L,
+                                     .Hkv = rig->model.Hkv,
+                                     .D = rig->model.D,
+                                     .type = KV_F32,
+                                     .id = KV_LAYOUT_PLAIN};
+    rig->kv = mem_zalloc(config->block_count, kv_layout_block_bytes(&rig->layout));
+    ck_assert_ptr_nonnull(rig->kv);
+    CHECKED(engine_new(&(struct engine_config){.model = &rig->model,
+                                               .tokenizer = rig->tokenizer,
+                                               .plan = &rig->plan,
+                                               .weights = rig->weights,
+                                               .kv = rig->kv,
+                                               .layout = rig->layout,
+                                               .block_count = config->block_count,
+                                               .ops = rig->ops,
+                                               .step_tokens = config->step_tokens,
+                                               .seqs_max = config->seqs_max},
+                       &rig->engine));
+    memset(rig->heard, 0, sizeof(rig->heard));
+    memset(rig->builds, 0, sizeof(rig->builds));
+    for (size_t i = 0; i < RIG_REQUESTS_MAX; i++) {
+        rig->heard[i].finish = -1;
+    }
+    rig->next_block = 0;
+    rig->rows = 0;
+    rig->rows_built = 0;
+    rig->steps = 0;
+}
+
+struct rig *
+rig_new(const struct rig_config *config)
+{
+    struct rig *rig = mem_zalloc(1, sizeof(*rig));
+    size_t length = 0;
+
+    ck_assert_ptr_nonnull(rig);
+    if (config->model_path != NULL) {
+        CHECKED(gguf_open(config->model_path, &rig->gguf));
+    } else {
+        struct tiny_model_config tiny = tiny_model_defaults();
+
+        CHECKED(tiny_model_make(&tiny, &rig->model_bytes, &length));
+        CHECKED(gguf_open_bytes("tiny", rig->model_bytes, length, &rig->gguf));
+    }
+    CHECKED(model_config_from_gguf(rig->gguf, &rig->model));
+    CHECKED(tokenizer_new(rig->gguf, &rig->tokenizer));
+    CHECKED(weights_plan(&rig->model, WEIGHT_F32, &rig->plan));
+    rig->weights = mem_zalloc(1, rig->plan.bytes);
+    ck_assert_ptr_nonnull(rig->weights);
+    CHECKED(weights_load(rig->gguf, &rig->model, &rig->plan, rig->weights, NULL, NULL));
+    CHECKED(ops_cpu_new((struct ops_config){.threads = 1}, &rig->ops));
+    open_engine(rig, config);
+    return rig;
+}
+
+void
+rig_restart(struct rig *rig, const struct rig_config *config)
+{
+    engine_destroy(&rig->engine);
+    MEM_FREE(rig->kv);
+    open_engine(rig, config);
+}
+
+void
+rig_destroy(struct rig **rig)
+{
+    engine_destroy(&(*rig)->engine);
+    ops_destroy(&(*rig)->ops);
+    tokenizer_destroy(&(*rig)->tokenizer);
+    gguf_close(&(*rig)->gguf);
+    mem_free((*rig)->model_bytes);
+    mem_free((*rig)->weights);
+    mem_free((*rig)->kv);
+    MEM_FREE(*rig);
+}
+
+static uint32_t
+blocks_for(const struct rig *rig, uint32_t n_tokens)
+{
+    uint32_t P = rig->config.block_tokens;
+
+    return n_tokens / P + (n_tokens % P != 0);
+}
+
+uint32_t *
+rig_blocks(struct rig *rig, uint32_t n_tokens)
+{
+    uint32_t n = blocks_for(rig, n_tokens);
+    uint32_t *blocks = mem_zalloc(n, sizeof(blocks[0]));
+
+    ck_assert_ptr_nonnull(blocks);
+    ck_assert_uint_le(rig->next_block + n, rig->config.block_count);
+    /* From the end and backwards: ids that happen to be in order would hide mistakes. */
+    for (uint32_t i = 0; i < n; i++) {
+        blocks[i] = rig->config.block_count - 1 - rig->next_block++;
+    }
+    return blocks;
+}
+
+void
+rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message)
+{
+    CHECKED(engine_apply(rig->engine, message));
+}
+
+/* protobuf-c's messages take no const pointers; the engine only reads. */
+static uint32_t *
+unconst(const uint32_t *ids)
+{
+    uint32_t *out;
+
+    memcpy(&out, &ids, sizeof(out));
+    return out;
+}
+
+static void
+fill_sampling(Kvasir__V1__Sampling *sampling, const struct rig_request *request, char **stops)
+{
+    kvasir__v1__sampling__init(sampling);
+    sampling->has_max_tokens = true;
+    sampling->max_tokens = request->max_tokens;
+    sampling->has_temperature = true;
+    sampling->temperature = request->temperature;
+    sampling->has_top_p = true;
+    sampling->top_p = 1.0f;
+    sampling->has_repetition_penalty = true;
+    sampling->repetition_penalty =
+        request->repetition_penalty == 0.0f ? 1.0f : request->repetition_penalty;
+    sampling->has_seed = true;
+    sampling->seed = request->seed;
+    sampling->n_stop = request->n_stops;
+    sampling->stop = stops;
+    sampling->has_logprobs = request->wants_logprobs;
+    sampling->logprobs = request->wants_logprobs ? 3 : 0;
+}
+
+static size_t
+fill_documents(const struct rig *rig, const struct rig_request *request,
+               Kvasir__V1__AssignSegment *segments, Kvasir__V1__Build *builds)
+{
+    uint32_t offset = 0;
+    size_t n_builds = 0;
+
+    for (size_t i = 0; i < request->n_docs; i++) {
+        const struct rig_doc *doc = &request->docs[i];
+        bool is_first = doc->build != 0 && !doc->is_joined;
+
+        kvasir__v1__assign_segment__init(&segments[i]);
+        segments[i].n_tokens = doc->n_ids;
+        segments[i].offset = offset;
+        segments[i].n_block_ids = blocks_for(rig, doc->n_ids);
+        segments[i].block_ids = doc->blocks;
+        segments[i].has_build = doc->build != 0;
+        segments[i].build = doc->build;
+        offset += doc->n_ids;
+        for (size_t k = 0; k < n_builds; k++) {
+            is_first = is_first && builds[k].build != doc->build;
+        }
+        if (is_first) {
+            kvasir__v1__build__init(&builds[n_builds]);
+            builds[n_builds].build = doc->build;
+            builds[n_builds].n_token_ids = doc->n_ids;
+            builds[n_builds].token_ids = unconst(doc->ids);
+            builds[n_builds].n_block_ids = segments[i].n_block_ids;
+            builds[n_builds].block_ids = doc->blocks;
+            builds[n_builds].start = doc->start;
+            n_builds++;
+        }
+    }
+    return n_builds;
+}
+
+void
+rig_assign(struct rig *rig, const struct rig_request *request)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
+    Kvasir__V1__Sampling sampling;
+    Kvasir__V1__AssignSegment segments[32];
+    Kvasir__V1__AssignSegment *segment_list[32];
+    Kvasir__V1__Build builds[32];
+    Kvasir__V1__Build *build_list[32];
+    char *stops[4];
+    uint32_t own_tokens = (uint32_t)request->n_query + request->max_tokens;
+
+    ck_assert_uint_le(request->n_docs, 32);
+    memcpy(stops, request->stops, sizeof(stops));
+    fill_sampling(&sampling, request, stops);
+    for (size_t i = 0; i < 32; i++) {
+        segment_list[i] = &segments[i];
+        build_list[i] = &builds[i];
+    }
+    assign.n_builds = fill_documents(rig, request, segments, builds);
+    assign.builds = build_list;
+    assign.n_segments = request->n_docs;
+    assign.segments = segment_list;
+    for (size_t i = 0; i < request->n_docs; i++) {
+        assign.own_offset += request->docs[i].n_ids;
+    }
+    assign.has_request = request->id != 0;
+    assign.request = request->id;
+    if (request->own_blocks != 0) {
+        own_tokens = request->own_blocks * rig->config.block_tokens;
+    }
+    assign.own_block_ids = rig_blocks(rig, own_tokens);
+    assign.n_own_block_ids = blocks_for(rig, own_tokens);
+    assign.n_query_ids = request->n_query;
+    assign.query_ids = unconst(request->query);
+    assign.n_sent_ids = request->n_sent;
+    assign.sent_ids = unconst(request->sent);
+    assign.sent_text_bytes = request->sent_text_bytes;
+    assign.sampling = &sampling;
+    assign.ignore_end = request->ignores_end;
+    assign.arrival_order = request->order != 0 ? request->order : request->id;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
+    message.assign = &assign;
+    rig_send(rig, &message);
+    mem_free(assign.own_block_ids);
+}
+
+void
+rig_grant(struct rig *rig, uint64_t request, uint32_t n_blocks)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Grant grant = KVASIR__V1__GRANT__INIT;
+
+    grant.request = request;
+    grant.n_block_ids = n_blocks;
+    grant.block_ids = rig_blocks(rig, n_blocks * rig->config.block_tokens);
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT;
+    message.grant = &grant;
+    rig_send(rig, &message);
+    mem_free(grant.block_ids);
+}
+
+void
+rig_stop(struct rig *rig, uint64_t request)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Stop stop = KVASIR__V1__STOP__INIT;
+
+    stop.request = request;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP;
+    message.stop = &stop;
+    rig_send(rig, &message);
+}
+
+void
+rig_stop_build(struct rig *rig, uint64_t build)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__StopBuild stop = KVASIR__V1__STOP_BUILD__INIT;
+
+    stop.build = build;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
+    message.stop_build = &stop;
+    rig_send(rig, &message);
+}
+
+static void
+hear_result(struct rig *rig, const Kvasir__V1__StepResult *result)
+{
+    struct rig_heard *heard = &rig->heard[result->request % RIG_REQUESTS_MAX];
+
+    if (result->error != NULL) {
+        (void)snprintf(heard->error, sizeof(heard->error), "%s", result->error);
+        return;
+    }
+    ck_assert_msg(heard->n_text + result->text.len < RIG_TEXT_MAX, "more text than expected");
+    ck_assert_msg(heard->n_ids + result->n_token_ids <= RIG_TOKENS_MAX, "too many tokens");
+    if (result->text.len > 0) {
+        memcpy(heard->text + heard->n_text, result->text.data, result->text.len);
+    }
+    heard->n_text += result->text.len;
+    heard->text[heard->n_text] = '\0';
+    for (size_t i = 0; i < result->n_token_ids; i++) {
+        heard->ids[heard->n_ids++] = result->token_ids[i];
+    }
+    for (size_t i = 0; i < result->n_logprobs; i++) {
+        heard->logprobs[heard->n_logprobs++] = result->logprobs[i]->logprob;
+    }
+    heard->own_tokens = result->own_tokens;
+    heard->tokens_reused += result->tokens_reused;
+    if (result->finish != KVASIR__V1__FINISH_REASON__FINISH_NONE) {
+        heard->finish = (int)result->finish;
+    }
+}
+
+bool
+rig_step(struct rig *rig)
+{
+    Kvasir__V1__Step *step = NULL;
+
+    CHECKED(engine_step(rig->engine, &step));
+    if (step == NULL) {
+        return false;
+    }
+    rig->steps++;
+    rig->rows += step->rows;
+    rig->rows_built += step->rows_built;
+    ck_assert_uint_le(step->rows, rig->config.step_tokens);
+    for (size_t i = 0; i < step->n_sealed; i++) {
+        rig->builds[step->sealed[i] % RIG_REQUESTS_MAX].n_sealed++;
+    }
+    for (size_t i = 0; i < step->n_results; i++) {
+        hear_result(rig, step->results[i]);
+    }
+    for (size_t i = 0; i < step->n_released; i++) {
+        rig->heard[step->released[i] % RIG_REQUESTS_MAX].n_released++;
+    }
+    for (size_t i = 0; i < step->n_builds_dropped; i++) {
+        rig->builds[step->builds_dropped[i] % RIG_REQUESTS_MAX].n_dropped++;
+    }
+    return true;
+}
+
+void
+rig_run(struct rig *rig)
+{
+    while (rig_step(rig)) {
+    }
+}
+
+size_t
+rig_kv_bytes(const struct rig *rig, uint32_t n_tokens)
+{
+    return (size_t)n_tokens * rig->model.L * 2 * rig->model.Hkv * rig->model.D * sizeof(float);
+}
+
+float *
+rig_kv(const struct rig *rig, const uint32_t *blocks, uint32_t n_tokens)
+{
+    size_t block_bytes = kv_layout_block_bytes(&rig->layout);
+    size_t head_bytes = rig->model.D * sizeof(float);
+    char *out = mem_zalloc(1, rig_kv_bytes(rig, n_tokens));
+    char *at = out;
+
+    ck_assert_ptr_nonnull(out);
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        const char *block =
+            (const char *)rig->kv + blocks[t / rig->config.block_tokens] * block_bytes;
+
+        for (uint32_t layer = 0; layer < rig->model.L; layer++) {
+            for (int part = KV_PART_K; part <= KV_PART_V; part++) {
+                for (uint32_t head = 0; head < rig->model.Hkv; head++, at += head_bytes) {
+                    memcpy(at,
+                           block
+                               + kv_layout_offset(&rig->layout, layer, (enum kv_part)part, head,
+                                                  t % rig->config.block_tokens, 0),
+                           head_bytes);
+                }
+            }
+        }
+    }
+    return (float *)(void *)out;
+}

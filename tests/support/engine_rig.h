@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine_rig - a worker's engine on a model in memory, driven without daemon, socket or clock.
+ *
+ * Plays kvasird's part: hands out blocks, sends messages, collects what the steps report. */
+#ifndef TESTS_SUPPORT_ENGINE_RIG_H
+#define TESTS_SUPPORT_ENGINE_RIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/engine.h"
+
+#define RIG_REQUESTS_MAX 64
+#define RIG_TEXT_MAX     8192
+#define RIG_TOKENS_MAX   2048
+
+struct rig_config {
+    const char *model_path; /* NULL: the tiny model */
+    uint32_t block_tokens;
+    uint32_t block_count;
+    uint32_t step_tokens;
+    uint32_t seqs_max;
+};
+
+/* What has been heard of a request, or of a build. */
+struct rig_heard {
+    char text[RIG_TEXT_MAX];
+    size_t n_text;
+    uint32_t ids[RIG_TOKENS_MAX];
+    float logprobs[RIG_TOKENS_MAX];
+    size_t n_logprobs;
+    size_t n_ids;
+    int finish; /* enum; -1 while it runs */
+    uint32_t own_tokens;
+    uint32_t tokens_reused;
+    uint32_t n_released, n_sealed, n_dropped;
+    char error[256];
+};
+
+struct rig {
+    struct rig_config config;
+    struct gguf *gguf;
+    void *model_bytes;
+    struct model_config model;
+    struct tokenizer *tokenizer;
+    struct weights_plan plan;
+    void *weights;
+    void *kv;
+    struct kv_layout layout;
+    struct ops *ops;
+    struct engine *engine;
+    struct rig_heard heard[RIG_REQUESTS_MAX];  /* by request id */
+    struct rig_heard builds[RIG_REQUESTS_MAX]; /* by build id */
+    uint32_t next_block;
+    uint32_t rows, rows_built, steps;
+};
+
+/* Sensible numbers for the tiny model: blocks of 16, 512 of them, steps of 64 rows, 8 requests. */
+struct rig_config rig_defaults(void);
+
+/* Makes everything; fails the test if it cannot. */
+struct rig *rig_new(const struct rig_config *config);
+void rig_destroy(struct rig **rig);
+
+/* Forgets requests and blocks, keeps the model: a fresh engine over a zeroed arena. */
+void rig_restart(struct rig *rig, const struct rig_config *config);
+
+/* A request in short.  Documents are given whole; those with `build` != 0 are built by its Assign. */
+struct rig_doc {
+    const uint32_t *ids;
+    uint32_t n_ids;
+    uint32_t *blocks; /* given by rig_blocks */
+    uint64_t build;   /* 0: readable */
+    bool is_joined;   /* `build` belongs to an earlier Assign */
+    uint32_t start;   /* of the build */
+};
+
+struct rig_request {
+    uint64_t id; /* 0: builds only */
+    const struct rig_doc *docs;
+    size_t n_docs;
+    const uint32_t *query;
+    size_t n_query;
+    const uint32_t *sent;
+    size_t n_sent;
+    uint32_t sent_text_bytes;
+    uint32_t max_tokens;
+    uint32_t own_blocks; /* 0: enough for all */
+    float temperature;
+    uint64_t seed;
+    float repetition_penalty; /* 0: off */
+    char *stops[4];
+    size_t n_stops;
+    bool wants_logprobs;
+    bool ignores_end;
+    uint64_t order; /* 0: the id */
+};
+
+/* Fresh blocks for n tokens (never handed out twice); the caller frees with mem_free. */
+uint32_t *rig_blocks(struct rig *rig, uint32_t n_tokens);
+
+void rig_assign(struct rig *rig, const struct rig_request *request);
+void rig_grant(struct rig *rig, uint64_t request, uint32_t n_blocks);
+void rig_stop(struct rig *rig, uint64_t request);
+void rig_stop_build(struct rig *rig, uint64_t build);
+
+/* One step; false if there was nothing to do. */
+bool rig_step(struct rig *rig);
+/* Until there is nothing to do. */
+void rig_run(struct rig *rig);
+
+/* Any message, with its incarnation; for malformed ones. */
+void rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message);
+
+/* KV bytes of n tokens in these blocks, all layers, as one array: [token][layer][K,V][head][d].  The
+ * caller frees with mem_free. */
+float *rig_kv(const struct rig *rig, const uint32_t *blocks, uint32_t n_tokens);
+size_t rig_kv_bytes(const struct rig *rig, uint32_t n_tokens);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvasir-worker: one model instance on one device, working for the kvasird of this host. */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/conf.h"
+#include "common/log.h"
+#include "kernels/ops.h"
+#include "worker/attach.h"
+#include "worker/engine.h"
+#include "worker/link.h"
+
+#ifdef HAVE_JEMALLOC
+/* Read by jemalloc at its start.  Its own thread returns unused pages, so that the step never does. */
+extern const char *malloc_conf;
+const char *malloc_conf = "background_thread:true,abort_conf:true,narenas:2";
+#endif
+
+#define SEQS_MAX_LIMIT 1024
+
+struct options {
+    char *runtime_dir;
+    char *device;
+    char *log_level;
+    uint64_t threads;
+    uint64_t seqs_max;
+};
+
+static const struct conf_option option_table[] = {
+    {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
+     "where kvasird's sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir, $XDG_RUNTIME_DIR/kvasir",
+     offsetof(struct options, runtime_dir)},
+    {"device", CONF_STRING, "cpu", 0, 0, "DEVICE", "what to compute on: cpu",
+     offsetof(struct options, device)},
+    {"threads", CONF_U64, "1", 1, OPS_THREADS_MAX, "N", "threads that share a step on the CPU",
+     offsetof(struct options, threads)},
+    {"seqs-max", CONF_U64, "16", 1, SEQS_MAX_LIMIT, "N",
+     "requests that run at once; more wait in kvasird", offsetof(struct options, seqs_max)},
+    {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
+     offsetof(struct options, log_level)},
+};
+
+static enum status
+parse_options(struct conf conf, int argc, char **argv)
+{
+    const struct options *options = conf.options;
+    const char *path = conf_config_path(argc, argv);
+    int operand = argc;
+
+    if (path != NULL) {
+        TRY(conf_read_file(conf, path));
+    }
+    TRY(conf_parse_args(conf, argc, argv, &operand));
+    if (operand < argc) {
+        return ERR(ST_INVALID, "%s: there is nothing but options; --help lists them",
+                   argv[operand]);
+    }
+    if (strcmp(options->device, "cpu") != 0) {
+        return ERR(ST_INVALID, "--device %s: this build has cpu only", options->device);
+    }
+    if (log_level_parse(options->log_level) < 0) {
+        return ERR(ST_INVALID, "--log-level %s: error, warn, info, debug or trace",
+                   options->log_level);
+    }
+    return ST_OK;
+}
+
+/* SIGTERM and SIGINT become readable, so that they are taken between other things. */
+static enum status
+open_stop_fd(int *fd_out)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
+        return ERR(ST_SYSTEM, "sigprocmask: %s", strerror(errno));
+    }
+    *fd_out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *fd_out >= 0 ? ST_OK : ERR(ST_SYSTEM, "signalfd: %s", strerror(errno));
+}
+
+static void
+log_attached(const struct attachment *a, uint64_t start_us)
+{
+    log_info("worker_attached",
+             "worker=%" PRIu32 " device=cpu blocks=%" PRIu32 " kv_bytes=%zu kv_tokens=%" PRIu64
+             " kv=%s weight_bytes=%zu weights=%s step_tokens=%" PRIu32 " elapsed_ms=%" PRIu64,
+             a->worker, a->block_count, arena_bytes(a->kv), (uint64_t)a->block_count * a->layout.P,
+             a->has_made_kv ? "made" : "mapped", a->plan.bytes,
+             a->has_made_weights ? "loaded" : "mapped", a->step_tokens,
+             (clock_now_us() - start_us) / 1000);
+}
+
+static enum status
+work(const struct options *options, const struct attachment *attachment, int stop_fd)
+{
+    struct ops *ops = NULL;
+    struct engine *engine = NULL;
+    enum status st = ops_cpu_new((struct ops_config){.threads = (uint32_t)options->threads,
+                                                     .rows_max = attachment->step_tokens,
+                                                     .seqs_max = (uint32_t)options->seqs_max},
+                                 &ops);
+
+    if (st == ST_OK) {
+        st = engine_new(&(struct engine_config){.model = &attachment->model,
+                                                .tokenizer = attachment->tokenizer,
+                                                .plan = &attachment->plan,
+                                                .weights = arena_base(attachment->weights),
+                                                .kv = arena_base(attachment->kv),
+                                                .layout = attachment->layout,
+                                                .block_count = attachment->block_count,
+                                                .ops = ops,
+                                                .step_tokens = attachment->step_tokens,
+                                                .seqs_max = (uint32_t)options->seqs_max},
+                        &engine);
+    }
+    if (st == ST_OK) {
+        st = link_serve(attachment, engine, (uint32_t)options->seqs_max, stop_fd);
+    }
+    engine_destroy(&engine);
+    ops_destroy(&ops);
+    return st;
+}
+
+static bool
+was_told_to_stop(int stop_fd)
+{
+    struct signalfd_siginfo info;
+
+    return read(stop_fd, &info, sizeof(info)) == sizeof(info);
+}
+
+static int
+run(const struct options *options)
+{
+    struct attachment attachment = {0};
+    uint64_t start_us = clock_now_us();
+    int stop_fd = -1;
+
+    log_init("kvasir-worker", (enum log_level)log_level_parse(options->log_level));
+    enum status st = open_stop_fd(&stop_fd);
+
+    if (st == ST_OK) {
+        st = attach_open(&(struct attach_options){.runtime_dir = options->runtime_dir,
+                                                  .device = options->device,
+                                                  .seqs_max = (uint32_t)options->seqs_max,
+                                                  .stop_fd = stop_fd},
+                         &attachment);
+        if (st != ST_OK && was_told_to_stop(stop_fd)) {
+            log_info("worker_leaving", "reason=signal while=attaching");
+            return EXIT_SUCCESS;
+        }
+    }
+    if (st == ST_OK) {
+        log_attached(&attachment, start_us);
+        st = work(options, &attachment, stop_fd);
+    }
+    if (st != ST_OK) {
+        log_error("worker_failed", "status=%s detail=\"%s\"", status_name(st), status_detail());
+    }
+    attach_close(&attachment);
+    if (stop_fd >= 0) {
+        (void)close(stop_fd);
+    }
+    return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static void
+print_help(struct conf conf)
+{
+    (void)printf("Usage: kvasir-worker [OPTION]...\n"
+                 "Runs a model for the kvasird of this host.\n\n");
+    conf_print_help(conf, stdout);
+}
+
+int
+main(int argc, char **argv)
+{
+    struct options options = {0};
+    struct conf conf = {option_table, sizeof(option_table) / sizeof(option_table[0]), &options};
+    int code = EXIT_SUCCESS;
+    enum status st = conf_defaults(conf);
+
+    if (st == ST_OK && conf_scan(argc, argv, "help")) {
+        print_help(conf);
+    } else if (st == ST_OK && conf_scan(argc, argv, "version")) {
+        (void)printf("kvasir-worker %s\n", PACKAGE_VERSION);
+    } else if (st != ST_OK || (st = parse_options(conf, argc, argv)) != ST_OK) {
+        (void)fprintf(stderr, "kvasir-worker: %s\n", status_detail());
+        code = EXIT_FAILURE;
+    } else if (conf_scan(argc, argv, "print-config")) {
+        conf_print_sample(conf, stdout);
+    } else {
+        code = run(&options);
+    }
+    conf_deinit(conf);
+    return code;
+}
