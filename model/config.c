@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys of the "llama" architecture.  What would change a result and is not implemented is refused by
- * name; what only describes the file is ignored. */
+/* Keys of the "llama" architecture.  What would change a result and is not implemented is refused
+ * by name; what only describes the file is ignored. */
 #include "model/config.h"
 
 #include <inttypes.h>

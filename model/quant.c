@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain rounding to the nearest level of each unit; dequant.c shows the units.  Levels are chosen from
- * the scale as stored, so that its rounding does not add to the error. */
+/* Plain rounding to the nearest level of each unit; dequant.c shows the units.  Levels are chosen
+ * from the scale as stored, so that its rounding does not add to the error. */
 #include "model/quant.h"
 
 #include <assert.h>

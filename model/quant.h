@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant - float32 to elements of GGUF's tensor types; the inverse of dequant, for generated models. */
+/* quant - float32 to elements of GGUF's tensor types: dequant's inverse, for generated models. */
 #ifndef MODEL_QUANT_H
 #define MODEL_QUANT_H
 

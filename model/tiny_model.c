@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights come from splitmix64 and a sum of uniforms, all in integers and single multiplications, so
- * that no rounding differs between machines.  Their scales make scores and logits of trained size: a
- * residual stream that the layers dominate, or a tied output would answer with its own input for ever.
- * Rows of control and unused tokens are small in the embedding: RMS norm undoes that at the input, and
- * at a tied output their logits stay near 0, so they are hardly ever chosen. */
+/* Weights come from splitmix64 and a sum of uniforms, all in integers and single multiplications,
+ * so that no rounding differs between machines.  Their scales make scores and logits of trained
+ * size, and let the layers dominate the residual stream: otherwise a tied output would answer with
+ * its own input for ever.  Rows of control and unused tokens are small in the embedding.  RMS norm
+ * undoes that at the input; at the output their logits stay near 0, so they are never chosen. */
 #include "model/tiny_model.h"
 
 #include <assert.h>
@@ -150,7 +150,7 @@ free_vocabulary(struct vocabulary *v)
     mem_free(v->text);
 }
 
-/* The code point that byte-level BPE writes for a byte: itself where that prints, else 256 and up. */
+/* The code point that byte-level BPE writes for a byte: itself where it prints, else 256 and up. */
 static uint32_t
 byte_symbol(uint32_t byte)
 {
@@ -182,7 +182,7 @@ put_symbol(char *to, uint32_t byte)
     return 2;
 }
 
-/* Turns the merge at *at into its text ("left right") and the token that it makes; steps over it. */
+/* Turns the merge at *at into its text ("left right") and the token that it makes; steps on. */
 static void
 expand_merge(const char **at, char *merge, char *token)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tiny_model - a complete GGUF checkpoint made from a seed: random weights, a working tokenizer.
  *
- * For tests, and for a first run without a download.  Its answers mean nothing.  The same config gives
- * the same bytes on every machine: goldens rely on it. */
+ * For tests, and for a first run without a download.  Its answers mean nothing.  The same config
+ * gives the same bytes on every machine: goldens rely on it. */
 #ifndef MODEL_TINY_MODEL_H
 #define MODEL_TINY_MODEL_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One table says which tensor of the file becomes which rows of which weight; planning, checking for
- * strangers and loading all read it.  A tensor is converted row by row: de-quantised to float32, then
- * kept or rounded to bfloat16.
+/* One table says which tensor of the file becomes which rows of which weight; planning, checking
+ * for strangers and loading all read it.  A tensor is converted row by row: de-quantised to
+ * float32, then kept or rounded to bfloat16.
  *
  * The permutation: GGUF's converter stores the rows of each head of Q and K so that rotation pairs
  * are neighbours (2i, 2i + 1).  Checkpoints and our kernels pair (i, i + D/2).  Row 2i + j of the

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights - a checkpoint's tensors in the order and the element type that the kernels read.
  *
- * The plan says where each weight lies in one contiguous piece of memory (the weights arena, shared by
- * the workers of a device), the load fills it from a file.  QKV and gate-up are fused by rows.  Rows of
- * Q and K are un-permuted from GGUF's interleaved pairs to halves, so one RoPE pairing (i, i + D/2)
- * reaches the kernels. */
+ * The plan says where each weight lies in one contiguous piece of memory (the weights arena, shared
+ * by the workers of a device), the load fills it from a file.  QKV and gate-up are fused by rows.
+ * Rows of Q and K are un-permuted from GGUF's interleaved pairs to halves, so one RoPE pairing
+ * (i, i + D/2) reaches the kernels. */
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 
