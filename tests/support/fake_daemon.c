@@ -451,7 +451,7 @@ fake_daemon_start(const char *dir)
         require(frames_configure(daemon->sockets[i], ZMQ_ROUTER, 1000, WIRE_CLIENT_BYTES_MAX)
                 == ST_OK);
         /* The last chunk before "vanish" must still leave. */
-        require(zmq_setsockopt(daemon->sockets[i], ZMQ_LINGER, &(int){200}, sizeof(int)) == 0);
+        require(zmq_setsockopt(daemon->sockets[i], ZMQ_LINGER, &(int){10000}, sizeof(int)) == 0);
         require(zmq_bind(daemon->sockets[i], url) == 0);
     }
     require(pthread_create(&daemon->thread, NULL, run, daemon) == 0);
