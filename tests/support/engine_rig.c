@@ -67,7 +67,8 @@ rig_new(const struct rig_config *config)
     if (config->model_path != NULL) {
         CHECKED(gguf_open(config->model_path, &rig->gguf));
     } else {
-        struct tiny_model_config tiny = tiny_model_defaults();
+        struct tiny_model_config tiny =
+            config->tiny != NULL ? *config->tiny : tiny_model_defaults();
 
         CHECKED(tiny_model_make(&tiny, &rig->model_bytes, &length));
         CHECKED(gguf_open_bytes("tiny", rig->model_bytes, length, &rig->gguf));

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/tiny_model.h"
 #include "worker/engine.h"
 
 #define RIG_REQUESTS_MAX 64
@@ -16,7 +17,8 @@
 #define RIG_TOKENS_MAX   2048
 
 struct rig_config {
-    const char *model_path; /* NULL: the tiny model */
+    const char *model_path;               /* NULL: a tiny model, */
+    const struct tiny_model_config *tiny; /* this one, or with NULL its defaults */
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t step_tokens;
