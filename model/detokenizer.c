@@ -7,7 +7,8 @@
 #include "common/utf8.h"
 #include "model/tokenizer_private.h"
 
-/* Moves the whole sequences of `text` to `out` and keeps a cut one at its end; returns bytes written. */
+/* Moves the whole sequences of `text` to `out` and keeps a cut one at its end; returns bytes
+ * written. */
 static size_t
 take(struct detokenizer *state, const char *text, size_t length, char *out)
 {
@@ -39,8 +40,7 @@ detokenizer_push(const struct tokenizer *tokenizer, struct detokenizer *state, u
     char joined[sizeof(state->held) + DETOKENIZER_OUT_MAX];
     size_t length;
 
-    if (id >= tokenizer->vocab_size || tokenizer->types[id] == TOKEN_CONTROL
-        || tokenizer->types[id] == TOKEN_UNKNOWN) {
+    if (id >= tokenizer->vocab_size || tokenizer_is_control(tokenizer, id)) {
         return 0;
     }
     const char *text = texts_at(&tokenizer->texts, id, &length);

@@ -121,6 +121,15 @@ gguf_write_key_i32s(struct gguf_writer *writer, const char *key, const int32_t *
     gguf_write_bytes(writer, values, count * sizeof(values[0]));
 }
 
+void
+gguf_write_key_f32s(struct gguf_writer *writer, const char *key, const float *values, size_t count)
+{
+    put_key(writer, key, VALUE_ARRAY);
+    put_u32(writer, VALUE_F32);
+    put_u64(writer, count);
+    gguf_write_bytes(writer, values, count * sizeof(values[0]));
+}
+
 static uint64_t
 padded(uint64_t length)
 {

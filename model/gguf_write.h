@@ -30,6 +30,8 @@ void gguf_write_key_strings(struct gguf_writer *writer, const char *key, const c
                             size_t count);
 void gguf_write_key_i32s(struct gguf_writer *writer, const char *key, const int32_t *values,
                          size_t count);
+void gguf_write_key_f32s(struct gguf_writer *writer, const char *key, const float *values,
+                         size_t count);
 
 /* Describes a tensor; its data (`bytes` of it) must follow in the same order. */
 void gguf_write_tensor(struct gguf_writer *writer, const char *name, enum gguf_tensor_type type,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Split patterns as the checkpoints' own tokenizers state them.  A family has up to six patterns; each cuts
- * every piece the one before left, matches and gaps alike, and sees nothing outside its piece.
+/* Split patterns as the checkpoints' own tokenizers state them.  A family has up to six patterns;
+ * each cuts every piece the one before left, matches and gaps alike, and sees nothing outside its
+ * piece.
  *
- * Two things differ from the patterns as published, and change no result.  \s is spelled out, for PCRE2
- * also counts U+180E as a space.  Where a run of spaces is tried again from each of its places
- * (deepseek-llm's \s+$), a look-behind keeps the search linear: text comes from strangers.
+ * Two things differ from the patterns as published, and change no result.  \s is spelled out, for
+ * PCRE2 also counts U+180E as a space.  Where a run of spaces is tried again from each of its
+ * places (deepseek-llm's \s+$), a look-behind keeps the search linear: text comes from strangers.
  *
  * PCRE2 10.42 knows Unicode 14: letters younger than that split as symbols. */
 #include "model/pretokenize.h"
@@ -23,7 +24,8 @@
 
 /* White_Space of Unicode, for use inside a character class. */
 #define WS                                                                                         \
-    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"       \
+    "\\x{3000}"
 
 #define GPT2                                                                                       \
     "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS          \
@@ -142,7 +144,8 @@ compile(struct pretokenizer *pretokenizer)
             assert(error == PCRE2_ERROR_HEAP_FAILED);
             goto done;
         }
-        /* No machine code where memory may not be executable; then the interpreter runs: 3x slower. */
+        /* No machine code where memory may not be executable; then the interpreter runs: 3x
+         * slower. */
         (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
         pretokenizer->stages[pretokenizer->stage_count++] = code;
     }
@@ -210,7 +213,8 @@ pretokenizer_scratch_new(struct pretokenizer_scratch **scratch_out)
         pretokenizer_scratch_destroy(&scratch);
         return ERR(ST_NO_MEMORY, "split scratch: out of memory");
     }
-    /* The interpreter counts each step back over a long run of spaces: none of our patterns runs away. */
+    /* The interpreter counts each step back over a long run of spaces: none of our patterns runs
+     * away. */
     pcre2_set_match_limit(scratch->limits, UINT32_MAX);
     *scratch_out = scratch;
     return ST_OK;

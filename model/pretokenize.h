@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pretokenize - cuts text into the words inside which byte-level BPE may merge.
  *
- * Which pattern, `tokenizer.ggml.pre` says.  Immutable: any number of threads may split with one. */
+ * `tokenizer.ggml.pre` names the pattern.  Immutable: any number of threads may split with one. */
 #ifndef MODEL_PRETOKENIZE_H
 #define MODEL_PRETOKENIZE_H
 
@@ -33,8 +33,9 @@ void pretokenizer_scratch_destroy(struct pretokenizer_scratch **scratch);
 
 typedef enum status (*pretokenizer_word_fn)(void *arg, const char *word, size_t length);
 
-/* Calls `word` for each word, in order; together they are the whole text, none is empty.  The text must
- * be UTF-8.  Stops at the first status that is not ST_OK and returns it.  ST_NO_MEMORY. */
+/* Calls `word` for each word, in order; together they are the whole text, none is empty.  The
+ * text must be UTF-8.  A status of `word` that is not ST_OK stops it and is returned.
+ * ST_NO_MEMORY. */
 enum status pretokenizer_split(const struct pretokenizer *pretokenizer,
                                struct pretokenizer_scratch *scratch, const char *text,
                                size_t length, pretokenizer_word_fn word, void *arg);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Encoding.  Special tokens cut a text into runs; BPE cuts a run into words by its split pattern, SPM where
- * no token reaches across; the symbols of a word are merged.  Words repeat, so each scratch remembers
- * those it has seen in a table of one cache line a word.  No allocation but for growing scratch. */
+/* Encoding.  Special tokens cut a text into runs; BPE cuts a run into words by its split pattern,
+ * SPM where no token reaches across; the symbols of a word are merged.  Words repeat, so each
+ * scratch remembers those it has seen in a table of one cache line a word.  No allocation but for
+ * growing scratch. */
 #include "model/tokenizer.h"
 
 #include <assert.h>
@@ -426,6 +427,13 @@ bool
 tokenizer_is_end(const struct tokenizer *tokenizer, uint32_t id)
 {
     return id < tokenizer->vocab_size && tokenizer->is_end[id];
+}
+
+bool
+tokenizer_is_control(const struct tokenizer *tokenizer, uint32_t id)
+{
+    return id < tokenizer->vocab_size
+           && (tokenizer->types[id] == TOKEN_CONTROL || tokenizer->types[id] == TOKEN_UNKNOWN);
 }
 
 uint32_t

@@ -141,7 +141,7 @@ load_template(struct load *load)
                : ERR(ST_NO_MEMORY, "%s: chat template of %zu bytes", load->file, text.length);
 }
 
-/* A field of the fingerprint: its length, then its bytes.  OpenSSL fails only for want of memory. */
+/* A field of the fingerprint: its length, its bytes.  OpenSSL fails only for want of memory. */
 static bool
 digest(EVP_MD_CTX *md, const void *bytes, uint64_t length)
 {

@@ -39,7 +39,8 @@ struct load {
     int16_t byte_of[BYTE_CHARACTERS]; /* code point -> byte, -1 if it stands for none */
 };
 
-/* Reads and checks the tokens, their types and scores; fills types, scores and what each token gives. */
+/* Reads and checks the tokens, their types and scores; fills types, scores and what each token
+ * gives. */
 enum status tokenizer_load_tokens(struct load *load);
 
 /* Fills the look-ups by text: the normal tokens, and those found in raw text. */
@@ -48,8 +49,8 @@ enum status tokenizer_index_tokens(struct load *load);
 /* Fills the pairs: from the merges of the file, or from the scores. */
 enum status tokenizer_load_pairs(struct load *load);
 
-/* The bytes that a byte-level text stands for, in `out` of at least `length` bytes.  False, with the text
- * itself copied, if it has a character that stands for none. */
+/* The bytes that a byte-level text stands for, in `out` of at least `length` bytes.  False, with
+ * the text itself copied, if it has a character that stands for none. */
 bool tokenizer_from_byte_level(const struct load *load, const char *text, size_t length, char *out,
                                size_t *length_out);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words are short, so most are done by plain search in arrays on the stack.  A long one (a base64 blob, a
- * run of spaces, text without any) goes through a heap of candidate pairs over a doubly linked list; a
- * candidate whose symbols have changed since it was pushed is dropped when it comes up. */
+/* Words are short, so most are done by plain search in arrays on the stack.  A long one (a base64
+ * blob, a run of spaces, text without any) goes through a heap of candidate pairs over a doubly
+ * linked list; a candidate whose symbols have changed since it was pushed is dropped when it
+ * comes up. */
 #include "model/tokenizer_merge.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_merge - merges the symbols of one word: while any two neighbours merge, those of the
- * smallest rank do, the leftmost first.  Byte-level BPE ranks by the order of its merges, SentencePiece
- * by the score of what comes out. */
+ * smallest rank do, the leftmost first.  Byte-level BPE ranks by the order of its merges,
+ * SentencePiece by the score of what comes out. */
 #ifndef MODEL_TOKENIZER_MERGE_H
 #define MODEL_TOKENIZER_MERGE_H
 

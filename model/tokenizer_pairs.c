@@ -76,8 +76,8 @@ part_symbol(const struct tokenizer *tokenizer, const char *text, size_t length)
                            : text_index_find(&tokenizer->index, &tokenizer->texts, text, length);
 }
 
-/* Looks at the ways to make token `id` of two symbols: counts them, and adds them with `rank` if `pairs`
- * is given.  Marks which characters it has side by side. */
+/* Looks at the ways to make token `id` of two symbols: counts them, and adds them with `rank` if
+ * `pairs` is given.  Marks which characters it has side by side. */
 static size_t
 split_token(const struct tokenizer *tokenizer, uint32_t id, uint32_t rank, struct pair_index *pairs)
 {
@@ -131,7 +131,8 @@ find_rank(const float *order, uint32_t count, float score)
     return low;
 }
 
-/* SentencePiece states no merges: any two symbols that make up a token merge, the best score first. */
+/* SentencePiece states no merges: any two symbols that make up a token merge, the best score
+ * first. */
 static enum status
 derive_merges(struct load *load)
 {

@@ -23,8 +23,8 @@ enum token_type { /* the file format's numbers */
     TOKEN_BYTE = 6,
 };
 
-/* SentencePiece, whose text is one word without end, is cut where no token has the two characters side
- * by side: no merge could reach across.  A bit says "some token may have them". */
+/* SentencePiece, whose text is one word without end, is cut where no token has the two characters
+ * side by side: no merge could reach across.  A bit says "some token may have them". */
 #define JOIN_BITS 20
 
 #define SPM_SPACE 0x2581u /* how SentencePiece writes a space inside tokens */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_tables - the look-ups behind the tokenizer: text to id, pair of ids to merged id, and the
- * tokens that are found in raw text.  Filled at load, then only read. */
+/* tokenizer_tables - the look-ups behind the tokenizer: text to id, pair of ids to merged id, and
+ * the tokens that are found in raw text.  Filled at load, then only read. */
 #ifndef MODEL_TOKENIZER_TABLES_H
 #define MODEL_TOKENIZER_TABLES_H
 

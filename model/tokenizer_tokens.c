@@ -9,8 +9,8 @@
 #include "common/utf8.h"
 #include "model/config.h"
 
-/* Byte-level BPE writes each byte as a visible character: itself where it is one in Latin-1, else the
- * next code point from U+0100 on. */
+/* Byte-level BPE writes each byte as a visible character: itself where it is one in Latin-1, else
+ * the next code point from U+0100 on. */
 static void
 fill_byte_characters(struct load *load)
 {
@@ -59,8 +59,8 @@ from_spm(const char *text, size_t length, char *out, size_t *length_out)
     return is_clean;
 }
 
-/* The most that the detokeniser may write for a token: an unfinished sequence before it is completed or
- * replaced, and each of its own bytes outside a whole sequence may become U+FFFD. */
+/* The most that the detokeniser may write for a token: an unfinished sequence before it is
+ * completed or replaced, and each of its own bytes outside a whole sequence may become U+FFFD. */
 static size_t
 output_bytes_max(const char *text, size_t length)
 {

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/utf8.h"
+#include "tests/support/check_main.h"
+
+/* Check reports every assertion to its parent: a million of them would be all the work there is. */
+static bool
+goes_there_and_back(uint32_t code_point)
+{
+    char text[4];
+    size_t length = utf8_encode(code_point, text);
+    size_t taken;
+    enum utf8_part part;
+
+    if (code_point >= 0xD800 && code_point <= 0xDFFF) {
+        return utf8_check(text, length) == 0;
+    }
+    for (size_t cut = 1; cut < length; cut++) {
+        if (utf8_next(text, cut, &part) != cut || part != UTF8_CUT) {
+            return false;
+        }
+    }
+    return utf8_decode(text, &taken) == code_point && taken == length
+           && utf8_next(text, length, &part) == length && part == UTF8_WHOLE;
+}
+
+START_TEST(every_code_point_goes_there_and_back)
+{
+    for (uint32_t code_point = 0; code_point <= 0x10FFFF; code_point++) {
+        if (!goes_there_and_back(code_point)) {
+            ck_abort_msg("U+%04X", code_point);
+        }
+    }
+}
+END_TEST
+
+/* Every text of three bytes is good exactly if it is made of encoded code points. */
+START_TEST(nothing_else_is_well_formed)
+{
+    size_t good = 0;
+
+    for (uint32_t n = 0; n < 1u << 24; n++) {
+        char text[3] = {(char)(n >> 16), (char)(n >> 8), (char)n};
+
+        good += utf8_check(text, 3) == 3;
+    }
+    /* One byte 128, two 1920, three 63488 - 2048: sums over the ways to fill three bytes. */
+    ck_assert_uint_eq(good, 128u * 128 * 128 + 2u * 128 * 1920 + 61440);
+}
+END_TEST
+
+/* The examples of the Unicode standard, tables 3-8 to 3-11. */
+START_TEST(a_bad_part_is_as_long_as_the_standard_says)
+{
+    static const struct {
+        const char *text;
+        size_t lengths[9];
+    } cases[] = {
+        {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82", {1, 1, 1, 1, 1, 1, 1, 1}},
+        {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF", {1, 1, 1, 1, 1, 1, 1, 1}},
+        {"\xF4\x91\x92\x93\xFF\x41\x80\xBF", {1, 1, 1, 1, 1, 1, 1, 1}},
+        {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", {2, 1, 3, 2, 1}},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *text = cases[i].text;
+        size_t left = strlen(text);
+
+        for (size_t k = 0; left > 0; k++) {
+            enum utf8_part part;
+            size_t length = utf8_next(text, left, &part);
+
+            ck_assert_uint_eq(length, cases[i].lengths[k]);
+            ck_assert_int_eq(part, *text == 'A' ? UTF8_WHOLE : UTF8_BAD);
+            text += length;
+            left -= length;
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_check_names_the_first_bad_byte_at_any_place)
+{
+    char text[64];
+
+    for (size_t bad = 0; bad < sizeof(text); bad++) {
+        memset(text, 'x', sizeof(text));
+        text[bad] = (char)0xFF;
+        ck_assert_uint_eq(utf8_check(text, sizeof(text)), bad);
+        ck_assert_uint_eq(utf8_check(text, bad), bad);
+    }
+}
+END_TEST
+
+CHECK_MAIN("utf8", every_code_point_goes_there_and_back, nothing_else_is_well_formed,
+           a_bad_part_is_as_long_as_the_standard_says,
+           a_check_names_the_first_bad_byte_at_any_place)
