@@ -28,6 +28,23 @@ ghost_equal(const struct htab_node *node, const void *key)
     return memcmp(&HTAB_ENTRY(node, const struct ghost, node)->key, key, DOCKEY_BYTES) == 0;
 }
 
+/* Brings the hash table to its final size, which it keeps: later inserts need no memory. */
+static enum status
+grow_index(struct ghosts *ghosts, uint32_t capacity)
+{
+    enum status st = ST_OK;
+    uint32_t count = 0;
+
+    while (count < capacity && st == ST_OK) {
+        st = htab_insert(&ghosts->index, count, &ghosts->storage[count].node);
+        count += st == ST_OK;
+    }
+    while (count > 0) {
+        htab_remove(&ghosts->index, &ghosts->storage[--count].node);
+    }
+    return st;
+}
+
 enum status
 ghosts_new(uint32_t capacity, struct ghosts **ghosts_out)
 {
@@ -38,7 +55,8 @@ ghosts_new(uint32_t capacity, struct ghosts **ghosts_out)
         goto fail;
     }
     ghosts->storage = mem_zalloc(capacity, sizeof(ghosts->storage[0]));
-    if (ghosts->storage == NULL || htab_init(&ghosts->index, ghost_equal) != ST_OK) {
+    if (ghosts->storage == NULL || htab_init(&ghosts->index, ghost_equal) != ST_OK
+        || grow_index(ghosts, capacity) != ST_OK) {
         goto fail;
     }
     list_init(&ghosts->oldest_first);
@@ -85,6 +103,7 @@ void
 ghosts_add(struct ghosts *ghosts, const struct dockey *key, int reason)
 {
     struct ghost *ghost;
+    enum status st;
 
     assert(find(ghosts, key) == NULL);
     if (list_is_empty(&ghosts->unused)) {
@@ -93,9 +112,8 @@ ghosts_add(struct ghosts *ghosts, const struct dockey *key, int reason)
     ghost = LIST_ENTRY(ghosts->unused.next, struct ghost, link);
     ghost->key = *key;
     ghost->reason = reason;
-    if (htab_insert(&ghosts->index, dockey_hash(key), &ghost->node) != ST_OK) {
-        return; /* the table could not grow: one explanation less */
-    }
+    st = htab_insert(&ghosts->index, dockey_hash(key), &ghost->node);
+    assert(st == ST_OK);
     list_unlink(&ghost->link);
     list_push_back(&ghosts->oldest_first, &ghost->link);
 }

@@ -2,8 +2,7 @@
 /* ghosts - why a document that was here is not here any more.
  *
  * A bounded memory of keys, the oldest forgotten first, made whole at the start so that remembering
- * cannot fail.  It only explains misses: losing an entry turns "evicted" into "cold", no more.
- * Private to the pool. */
+ * cannot fail.  It only explains misses.  Private to the pool. */
 #ifndef KVPOOL_GHOSTS_H
 #define KVPOOL_GHOSTS_H
 
