@@ -209,14 +209,17 @@ read_pairs(struct cursor *cursor, struct gguf *gguf)
 static enum status
 read_alignment(struct gguf *gguf)
 {
-    uint64_t alignment = GGUF_ALIGNMENT_DEFAULT;
+    const struct pair *pair = gguf_find_pair(gguf, "general.alignment");
+    uint64_t alignment;
 
-    if (gguf_has(gguf, "general.alignment")) {
-        TRY(gguf_u64(gguf, "general.alignment", &alignment));
+    gguf->alignment = GGUF_ALIGNMENT_DEFAULT;
+    if (pair == NULL) {
+        return ST_OK;
     }
+    TRY(gguf_u64(gguf, "general.alignment", &alignment));
     if (alignment < GGUF_ALIGNMENT_MIN || alignment > GGUF_ALIGNMENT_MAX
         || (alignment & (alignment - 1)) != 0) {
-        return FAIL_AT(gguf, 0,
+        return FAIL_AT(gguf, pair->at,
                        "general.alignment is %" PRIu64 ", not a power of two from %u to %u",
                        alignment, GGUF_ALIGNMENT_MIN, GGUF_ALIGNMENT_MAX);
     }

@@ -68,6 +68,9 @@ struct gguf {
 /* Hash of a key or a name. */
 uint64_t gguf_hash(struct gguf_string name);
 
+/* The key's entry, or NULL. */
+const struct pair *gguf_find_pair(const struct gguf *gguf, const char *key);
+
 /* Equality for the two tables; the key is a struct gguf_string. */
 bool gguf_is_pair(const struct htab_node *node, const void *key);
 bool gguf_is_entry(const struct htab_node *node, const void *name);

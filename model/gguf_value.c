@@ -43,8 +43,8 @@ gguf_is_entry(const struct htab_node *node, const void *name)
                    *(const struct gguf_string *)name);
 }
 
-static const struct pair *
-find_pair(const struct gguf *gguf, const char *key)
+const struct pair *
+gguf_find_pair(const struct gguf *gguf, const char *key)
 {
     struct gguf_string name = {key, strlen(key)};
     struct htab_node *node = htab_find(&gguf->keys, gguf_hash(name), &name);
@@ -55,13 +55,13 @@ find_pair(const struct gguf *gguf, const char *key)
 bool
 gguf_has(const struct gguf *gguf, const char *key)
 {
-    return find_pair(gguf, key) != NULL;
+    return gguf_find_pair(gguf, key) != NULL;
 }
 
 static enum status
 find_value(const struct gguf *gguf, const char *key, bool is_array, const struct pair **pair_out)
 {
-    const struct pair *pair = find_pair(gguf, key);
+    const struct pair *pair = gguf_find_pair(gguf, key);
 
     if (pair == NULL) {
         return ERR(ST_NOT_FOUND, "%s: key %s is missing", gguf->path, key);

@@ -150,7 +150,6 @@ golden_load(const char *name)
     char path[PATH_BYTES];
     size_t capacity = 0;
     char *line = NULL;
-    ssize_t length;
     FILE *file;
 
     (void)snprintf(path, sizeof(path), "%s/tests/goldens/%s.txt", srcdir == NULL ? "." : srcdir,
@@ -159,7 +158,7 @@ golden_load(const char *name)
     if (file == NULL) {
         give_up(path, "cannot be opened");
     }
-    while ((length = getline(&line, &capacity, file)) > 0) {
+    while (getline(&line, &capacity, file) > 0) {
         line[strcspn(line, "\n")] = '\0';
         take_record(golden, line);
     }
