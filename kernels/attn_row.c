@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A block of up to 64 (row, head) pairs walks the keys of a chunk in tiles of 64.  The tile's keys
  * are transposed once, so that lanes are keys: a score is one running sum over d, the same in every
- * lane, every block and every batch, and no sum over lanes is needed.  Values are used as they lie, lanes
- * along d.  Softmax is online per tile (Dao, FlashAttention-2 (2023), sec. 3.1).
+ * lane, every block and every batch, and no sum over lanes is needed.  Values are used as they lie,
+ * lanes along d.  Softmax is online per tile (Dao, FlashAttention-2 (2023), sec. 3.1).
  *
- * Keys that a pair does not see get the score -inf by selection and their values are not touched, so
- * nothing behind n_tokens or after the row (NaN included) can reach a result. */
+ * Keys that a pair does not see get the score -inf by selection and their values are not touched,
+ * so nothing behind n_tokens or after the row (NaN included) can reach a result. */
 #include "kernels/attn_row.h"
 
 #include <assert.h>
@@ -190,25 +190,25 @@ load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t
 
 #define TILE_VECTORS (ATTN_TILE / SIMD_F32)
 
-/* weights[j] = exp(score_j - m) for the n visible keys of the tile and 0 behind; updates m and l, returns
- * the factor for what was summed before. */
+/* weights[j] = exp(score_j - m) for the n visible keys of the tile and 0 behind; updates m and l,
+ * returns the factor for what was summed before. */
 SIMD_INLINE float
 tile_weights(const float *q, const float *keys, uint32_t n, float scale, float *weights,
              struct attn_state *state, uint32_t D)
 {
-    f32x16 s[TILE_VECTORS] = {{0}}, top, sum = {0}, ninf = sum - __builtin_inff(), m_new;
-    i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    f32x8 s[TILE_VECTORS] = {{0}}, top, sum = {0}, ninf = sum - __builtin_inff(), m_new;
+    i32x8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
 
     for (uint32_t d = 0; d < D; d++) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int t = 0; t < TILE_VECTORS; t++) {
-            s[t] += q[d] * *(const f32x16_any *)&keys[(size_t)d * ATTN_TILE + t * SIMD_F32];
+            s[t] += q[d] * *(const f32x8_any *)&keys[(size_t)d * ATTN_TILE + t * SIMD_F32];
         }
     }
     top = ninf;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < TILE_VECTORS; t++) {
-        i32x16 seen = lane + t * SIMD_F32 < (int32_t)n;
+        i32x8 seen = lane + t * SIMD_F32 < (int32_t)n;
 
         s[t] *= scale;
         simd_select(&s[t], &seen, &s[t], &ninf);
@@ -217,8 +217,8 @@ tile_weights(const float *q, const float *keys, uint32_t n, float scale, float *
     float m_old = state->m, tile_max = simd_max_lane(&top);
 
     state->m = tile_max > m_old ? tile_max : m_old;
-    m_new = (f32x16){0} + state->m;
-#pragma GCC unroll 4
+    m_new = (f32x8){0} + state->m;
+#pragma GCC unroll 8
     for (int t = 0; t < TILE_VECTORS; t++) {
         s[t] -= m_new;
         simd_exp(&s[t], &s[t]);
@@ -238,26 +238,27 @@ item_tile(const float *q, const float *keys, const float *const *value_rows, uin
 {
     float weights[ATTN_TILE];
     float factor = tile_weights(q, keys, n, scale, weights, state, D);
-    f32x16 o[ATTN_D_MAX / SIMD_F32];
+    f32x8 o[ATTN_D_MAX / SIMD_F32];
 
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (uint32_t i = 0; i < D / SIMD_F32; i++) {
         simd_load(&o[i], &state->o[i * SIMD_F32]);
         o[i] *= factor;
     }
     for (uint32_t j = 0; j < n; j++) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (uint32_t i = 0; i < D / SIMD_F32; i++) {
-            o[i] += weights[j] * *(const f32x16_any *)&value_rows[j][i * SIMD_F32];
+            o[i] += weights[j] * *(const f32x8_any *)&value_rows[j][i * SIMD_F32];
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (uint32_t i = 0; i < D / SIMD_F32; i++) {
         simd_store(&state->o[i * SIMD_F32], &o[i]);
     }
 }
 
-/* The tile for all pairs of the block; two instances of one body, so that D is a constant in each. */
+/* The tile for all pairs of the block; two instances of one body, so that D is a constant in each.
+ */
 SIMD_CLONES static void
 items_tile_64(struct attn_scratch *scratch, uint32_t count, uint64_t key_first, float scale)
 {

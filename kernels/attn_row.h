@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_row - attention of a block of (row, head) pairs over one chunk of a segment, for the CPU twins.
+/* attn_row - attention of a block of (row, head) pairs over one chunk of a segment, for the CPU
+ * twins.
  *
- * lazy_prefill and lazy_decode are both made of attn_items_*: rotate the queries for a segment, then
- * one partial (o, m, l) per chunk of LAZY_DECODE_CHUNK keys, merged in order by attn_state_merge.  A
- * pair's partial depends on its own query and on the keys it sees, never on the other pairs of the
- * block, so the two operations agree bitwise whatever the batch, the chunking or the threads. */
+ * lazy_prefill and lazy_decode are both made of attn_items_*: rotate the queries for a segment,
+ * then one partial (o, m, l) per chunk of LAZY_DECODE_CHUNK keys, merged in order by
+ * attn_state_merge.  A pair's partial depends on its own query and on the keys it sees, never on
+ * the other pairs of the block, so the two operations agree bitwise whatever the batch, the
+ * chunking or the threads. */
 #ifndef KERNELS_ATTN_ROW_H
 #define KERNELS_ATTN_ROW_H
 
@@ -23,7 +25,8 @@ struct attn_state {
     float l;             /* sum of exp(score - m); 0 = identity */
 };
 
-/* Pairs i = 0.. of one sequence and key/value head: row (first + i) / G, query head (first + i) % G. */
+/* Pairs i = 0.. of one sequence and key/value head: row (first + i) / G, query head (first + i) %
+ * G. */
 struct attn_items {
     const struct attn_seq *seq;
     uint32_t kv_head;
@@ -56,7 +59,8 @@ void attn_state_output(const struct attn_state *state, float *out, uint32_t D);
 uint64_t attn_items_rotate(const struct attn_desc *desc, const float *q, struct attn_items items,
                            const struct attn_segment *seg, struct attn_scratch *scratch);
 
-/* Sets scratch->part to the partials over keys [chunk, chunk + 1) * LAZY_DECODE_CHUNK of the segment. */
+/* Sets scratch->part to the partials over keys [chunk, chunk + 1) * LAZY_DECODE_CHUNK of the
+ * segment. */
 void attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
                       const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm - y[m,n] = sum_k x[m,k] w[n,k]: activations times a weight stored [N, K], as checkpoints do.
  *
- * CPU: BLAS on tiles of fixed shape (M padded with zeros to GEMM_TILE_M), so that a row's result
- * does not depend on how many rows share the call, nor on the number of threads. */
+ * CPU: one running float32 sum over k in order, so that a row's result does not depend on how many
+ * rows share the call, nor on the number of threads (gemm_cpu.h). */
 #ifndef KERNELS_GEMM_H
 #define KERNELS_GEMM_H
 

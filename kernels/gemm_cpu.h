@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_cpu - the CPU instance's matrix product: OpenBLAS on tiles of one fixed shape.
+/* gemm_cpu - the CPU instance's matrix product.
  *
- * A row's result depends on its values alone: not on M, not on its place in the call, not on
- * the threads. */
+ * y[m,n] is one running sum over k = 0..K-1 in float32, whatever M, the row's place in the call or
+ * the threads: a row has the same bits alone and among 512 others. */
 #ifndef KERNELS_GEMM_CPU_H
 #define KERNELS_GEMM_CPU_H
 
 #include "kernels/gemm.h"
 
-#define GEMM_TILE_M 8     /* rows a tile; a shorter last tile is padded with zeros */
-#define GEMM_TILE_N 64    /* columns a tile; the last one may be shorter */
-#define GEMM_K_MAX  65536 /* of a padded tile */
+#define GEMM_K_MAX    32768
+#define GEMM_ROWS_MAX 256 /* rows a pass; the caller cuts longer products */
 
 struct gemm_job {
-    struct gemm_args args;
-    float *pad; /* [GEMM_TILE_M, GEMM_K_MAX] */
+    struct gemm_args args; /* M <= GEMM_ROWS_MAX */
+    float *panels;         /* [GEMM_ROWS_MAX, GEMM_K_MAX] scratch, 64-byte aligned is best */
 };
 
-/* ST_INVALID if K is 0 or too large.  Fills job->pad from the rows of a short last tile. */
-enum status gemm_cpu_prepare(struct gemm_job *job);
+/* ST_INVALID if K is 0 or too large. */
+enum status gemm_cpu_check(const struct gemm_args *args);
 
-/* Independent pieces of the product, after prepare. */
+/* First all packing units (they fill the panels), then all product units; any order, any thread. */
+uint32_t gemm_cpu_pack_units(const struct gemm_job *job);
+void gemm_cpu_pack(const struct gemm_job *job, uint32_t unit);
 uint32_t gemm_cpu_units(const struct gemm_job *job);
 void gemm_cpu_unit(const struct gemm_job *job, uint32_t unit);
 

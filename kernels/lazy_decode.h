@@ -3,8 +3,8 @@
  *
  * The same function as lazy_prefill for seqs with n_rows == 1, computed as partials over chunks of
  * LAZY_DECODE_CHUNK keys that never straddle segments, so that one long request fills a device.
- * A partial is (o, m, l): unnormalised output, maximum score, sum of exp(score - m); its identity is
- * (0, -inf, 0).  attn_merge turns the partials of a row into its output.
+ * A partial is (o, m, l): unnormalised output, maximum score, sum of exp(score - m); its identity
+ * is (0, -inf, 0).  attn_merge turns the partials of a row into its output.
  * Chunk boundaries depend on the sequence alone, so a result never depends on the batch.
  * Source: Flash-Decoding (2023); LazyAttention (2026), sec. 3. */
 #ifndef KERNELS_LAZY_DECODE_H

@@ -74,8 +74,8 @@ struct ops {
     void (*destroy)(struct ops *);
 };
 
-/* Makes the CPU instance: BLAS for matrix products, the twins elsewhere, one pool of threads.
- * A row's result never depends on the other rows of a call (M is padded to one fixed tile).
+/* Makes the CPU instance: gemm_cpu for matrix products, the twins elsewhere, one pool of threads.
+ * A row's result never depends on the other rows of a call.
  * ST_INVALID for 0 or too many threads; ST_NO_MEMORY.  The caller destroys it. */
 enum status ops_cpu_new(struct ops_config config, struct ops **ops_out);
 

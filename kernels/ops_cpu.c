@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU instance of the table: each operation is cut into units that do not depend on the number of
- * threads, and the threads share them. */
+/* The CPU instance of the table: each operation is cut into units that do not depend on the number
+ * of threads, and the threads share them. */
 #include "kernels/ops.h"
 
 #include <string.h>
-
-#include <cblas.h>
 
 #include "common/mem.h"
 #include "kernels/attn_row.h"
@@ -18,7 +16,7 @@
 struct ops_cpu {
     struct ops ops;
     struct threads *threads;
-    float *gemm_pad;
+    float *gemm_panels;
 };
 
 static struct threads *
@@ -74,7 +72,14 @@ cpu_sample(const struct ops *ops, struct sample_args args)
 }
 
 static enum status
-gemm_unit(const void *job, uint32_t unit)
+pack_unit(const void *job, uint32_t unit)
+{
+    gemm_cpu_pack(job, unit);
+    return ST_OK;
+}
+
+static enum status
+product_unit(const void *job, uint32_t unit)
 {
     gemm_cpu_unit(job, unit);
     return ST_OK;
@@ -84,10 +89,18 @@ static enum status
 cpu_gemm(const struct ops *ops, struct gemm_args args)
 {
     const struct ops_cpu *cpu = ops->state;
-    struct gemm_job job = {.args = args, .pad = cpu->gemm_pad};
 
-    TRY(gemm_cpu_prepare(&job));
-    return threads_run(cpu->threads, gemm_cpu_units(&job), gemm_unit, &job);
+    TRY(gemm_cpu_check(&args));
+    for (uint32_t first = 0; first < args.M; first += GEMM_ROWS_MAX) {
+        struct gemm_job job = {.args = args, .panels = cpu->gemm_panels};
+
+        job.args.x = (const float *)args.x + (size_t)first * args.K;
+        job.args.y = (float *)args.y + (size_t)first * args.N;
+        job.args.M = args.M - first < GEMM_ROWS_MAX ? args.M - first : GEMM_ROWS_MAX;
+        TRY(threads_run(cpu->threads, gemm_cpu_pack_units(&job), pack_unit, &job));
+        TRY(threads_run(cpu->threads, gemm_cpu_units(&job), product_unit, &job));
+    }
+    return ST_OK;
 }
 
 static enum status
@@ -170,7 +183,7 @@ cpu_destroy(struct ops *ops)
     struct ops_cpu *cpu = ops->state;
 
     threads_destroy(&cpu->threads);
-    mem_free(cpu->gemm_pad);
+    mem_free(cpu->gemm_panels);
     mem_free(cpu);
 }
 
@@ -208,8 +221,8 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .sample = cpu_sample,
         .destroy = cpu_destroy,
     };
-    cpu->gemm_pad = mem_zalloc((size_t)GEMM_TILE_M * GEMM_K_MAX, sizeof(float));
-    if (cpu->gemm_pad == NULL) {
+    cpu->gemm_panels = mem_zalloc((size_t)GEMM_ROWS_MAX * GEMM_K_MAX, sizeof(float));
+    if (cpu->gemm_panels == NULL) {
         st = ERR(ST_NO_MEMORY, "no memory for the scratch of the matrix product");
         goto fail;
     }
@@ -217,7 +230,6 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
     if (st != ST_OK) {
         goto fail;
     }
-    openblas_set_num_threads(1); /* our threads share the tiles; BLAS must not split them again */
     *ops_out = &cpu->ops;
     return ST_OK;
 

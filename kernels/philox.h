@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* philox - the counter-based generator Philox4x32-10: four random words as a function of (key, counter).
+/* philox - the counter-based generator Philox4x32-10: four random words as a function of (key,
+ * counter).
  *
  * No state, so a resumed answer draws what it would have drawn, on any device.
  * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention needs D/2 sines and cosines for every (row, segment): with libm that costs as much as the
- * attention over a short document, so they are computed eight at a time here.
+/* Attention needs D/2 sines and cosines for every (row, segment): with libm that costs as much as
+ * the attention over a short document, so they are computed four at a time here.
  *
- * x = n pi/2 + r, |r| <= pi/4.  pi/2 is split in parts of 21, 21 and 53 bits: n < 2^32, so the first two
- * products are exact with or without fused multiply-add.  sin and cos of r by their series, whose
- * remainders are below 1e-16. */
+ * x = n pi/2 + r, |r| <= pi/4.  pi/2 is split in parts of 21, 21 and 53 bits: n < 2^32, so the
+ * first two products are exact with or without fused multiply-add.  sin and cos of r by their
+ * series, whose remainders are below 1e-16. */
 #include "kernels/rope_angle.h"
 
 #include "kernels/simd.h"
@@ -14,13 +14,13 @@
 #define PIO2_C 0x1.4611a62633146p-42
 
 SIMD_INLINE void
-sincos8(const f64x8 *in, f64x8 *cos_out, f64x8 *sin_out)
+sincos4(const f64x4 *in, f64x4 *cos_out, f64x4 *sin_out)
 {
     const double round_magic = 6755399441055744.0; /* 1.5 * 2^52 */
-    f64x8 x = *in, t = x * 0.63661977236758134308 + round_magic;
-    f64x8 n = t - round_magic;
-    f64x8 r = ((x - n * PIO2_A) - n * PIO2_B) - n * PIO2_C;
-    f64x8 z = r * r, s, c;
+    f64x4 x = *in, t = x * 0.63661977236758134308 + round_magic;
+    f64x4 n = t - round_magic;
+    f64x4 r = ((x - n * PIO2_A) - n * PIO2_B) - n * PIO2_C;
+    f64x4 z = r * r, s, c;
 
     s = z * (-1.0 / 1307674368000.0) + 1.0 / 6227020800.0;
     s = s * z - 1.0 / 39916800;
@@ -39,13 +39,13 @@ sincos8(const f64x8 *in, f64x8 *cos_out, f64x8 *sin_out)
     c = c * z + 1.0;
 
     /* Quadrant n mod 4: odd ones swap sine and cosine; signs follow from bit 1. */
-    u64x8 quadrant = (u64x8)t;
-    u64x8 odd = 0 - (quadrant & 1);
-    u64x8 sin_sign = (quadrant & 2) << 62;
-    u64x8 cos_sign = ((quadrant + 1) & 2) << 62;
+    u64x4 quadrant = (u64x4)t;
+    u64x4 odd = 0 - (quadrant & 1);
+    u64x4 sin_sign = (quadrant & 2) << 62;
+    u64x4 cos_sign = ((quadrant + 1) & 2) << 62;
 
-    *sin_out = (f64x8)(((odd & (u64x8)c) | (~odd & (u64x8)s)) ^ sin_sign);
-    *cos_out = (f64x8)(((odd & (u64x8)s) | (~odd & (u64x8)c)) ^ cos_sign);
+    *sin_out = (f64x4)(((odd & (u64x4)c) | (~odd & (u64x4)s)) ^ sin_sign);
+    *cos_out = (f64x4)(((odd & (u64x4)s) | (~odd & (u64x4)c)) ^ cos_sign);
 }
 
 SIMD_CLONES void
@@ -53,9 +53,9 @@ rope_angle_at(struct rope_angle *angle, uint64_t position, const double *inv_fre
               float rope_scale)
 {
     for (uint32_t i = 0; i < D / 2; i += SIMD_F64) {
-        f64x8 x = *(const f64x8_any *)&inv_freq[i] * (double)position, c, s;
+        f64x4 x = *(const f64x4_any *)&inv_freq[i] * (double)position, c, s;
 
-        sincos8(&x, &c, &s);
+        sincos4(&x, &c, &s);
         for (uint32_t lane = 0; lane < SIMD_F64; lane++) {
             angle->cos[i + lane] = (float)(c[lane] * (double)rope_scale);
             angle->sin[i + lane] = (float)(s[lane] * (double)rope_scale);
@@ -69,7 +69,7 @@ rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, ui
     uint32_t half = D / 2;
 
     for (uint32_t i = 0; i < half; i += SIMD_F32) {
-        f32x16 a, b, c, s, lo, hi;
+        f32x8 a, b, c, s, lo, hi;
 
         simd_load(&a, &x[i]);
         simd_load(&b, &x[i + half]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rope_append - writes the step's new keys and values into their blocks.
  *
- * K is rotated at the row's segment-local position (float32 from a float64 angle), V is copied, Q is
- * left raw in the fused QKV rows: attention rotates it.  Pairs are (i, i + D/2).
+ * K is rotated at the row's segment-local position (float32 from a float64 angle), V is copied, Q
+ * is left raw in the fused QKV rows: attention rotates it.  Pairs are (i, i + D/2).
  * When a row is the last of its block's valid tokens, the rest of the block keeps what it had;
  * readers mask by n_tokens. */
 #ifndef KERNELS_ROPE_APPEND_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows - the twins on a range of rows [first, end), so that threads can share a call.
  *
- * X_ref(args) is X_rows(&args, 0, all).  Rows are independent; errors name the row of the whole call. */
+ * X_ref(args) is X_rows(&args, 0, all).  Rows are independent; errors name the row of the whole
+ * call. */
 #ifndef KERNELS_ROWS_H
 #define KERNELS_ROWS_H
 

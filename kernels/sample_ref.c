@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The candidates come from a heap in falling order of logit (ties: lower id first), popped only as far
- * as top-k, top-p and min-p ask; without any of them the draw walks the vocabulary in id order and
- * nothing is sorted.  Probabilities are summed in float64. */
+/* The candidates come from a heap in falling order of logit (ties: lower id first), popped only as
+ * far as top-k, top-p and min-p ask; without any of them the draw walks the vocabulary in id order
+ * and nothing is sorted.  Probabilities are summed in float64. */
 #include "kernels/sample.h"
 
 #include <math.h>
@@ -55,7 +55,8 @@ check_params(uint32_t r, const struct sample_params *p, uint32_t V)
     return ST_OK;
 }
 
-/* Copies the logits and applies the repetition penalty; each id once, because it starts from `logits`. */
+/* Copies the logits and applies the repetition penalty; each id once, because it starts from
+ * `logits`. */
 static enum status
 load_logits(uint32_t r, const float *logits, const struct sample_params *p, struct row *row)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simd - the few vector operations that the CPU twins share, on the compiler's vector types.
  *
- * One width (16 floats) everywhere: a lane's result depends on its own inputs alone, so a row's
- * result does not depend on the machine's registers being wide or narrow in any way but rounding
- * (fused or separate multiply-add), and not at all on its neighbours.  SIMD_CLONES compiles a function
- * for AVX-512, AVX2 and the baseline, and picks at load time. */
+ * One width, 8 floats: an AVX2 register, and on AVX-512 machines 32 of them.  Wider vectors were
+ * tried: no faster where two 256-bit units make a 512-bit one, and very slow on AVX2, where the
+ * compiler keeps them in memory.  A lane's result depends on its own inputs alone.  SIMD_CLONES
+ * compiles a function for AVX-512, AVX2 and the baseline, and picks at load time. */
 #ifndef KERNELS_SIMD_H
 #define KERNELS_SIMD_H
 
@@ -17,49 +17,49 @@
 #endif
 #define SIMD_INLINE static inline __attribute__((always_inline))
 
-#define SIMD_F32 16 /* floats in a vector */
-#define SIMD_F64 8
+#define SIMD_F32 8 /* floats in a vector */
+#define SIMD_F64 4
 
-typedef float f32x16 __attribute__((vector_size(64)));
-typedef float f32x16_any __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t i32x16 __attribute__((vector_size(64)));
-typedef uint32_t u32x16 __attribute__((vector_size(64)));
-typedef double f64x8 __attribute__((vector_size(64)));
-typedef double f64x8_any __attribute__((vector_size(64), aligned(8), may_alias));
-typedef uint64_t u64x8 __attribute__((vector_size(64)));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef float f32x8_any __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef double f64x4 __attribute__((vector_size(32)));
+typedef double f64x4_any __attribute__((vector_size(32), aligned(8), may_alias));
+typedef uint64_t u64x4 __attribute__((vector_size(32)));
 
 /* Vectors travel by pointer: passing them by value has a different ABI in each clone. */
 SIMD_INLINE void
-simd_load(f32x16 *out, const float *p)
+simd_load(f32x8 *out, const float *p)
 {
-    *out = *(const f32x16_any *)p;
+    *out = *(const f32x8_any *)p;
 }
 
 SIMD_INLINE void
-simd_store(float *p, const f32x16 *v)
+simd_store(float *p, const f32x8 *v)
 {
-    *(f32x16_any *)p = *v;
+    *(f32x8_any *)p = *v;
 }
 
 /* out = mask ? a : b, lane by lane; mask lanes are 0 or -1 as comparisons give them. */
 SIMD_INLINE void
-simd_select(f32x16 *out, const i32x16 *mask, const f32x16 *a, const f32x16 *b)
+simd_select(f32x8 *out, const i32x8 *mask, const f32x8 *a, const f32x8 *b)
 {
-    *out = (f32x16)((*mask & (i32x16)*a) | (~*mask & (i32x16)*b));
+    *out = (f32x8)((*mask & (i32x8)*a) | (~*mask & (i32x8)*b));
 }
 
 /* The larger of each lane; b where either is NaN. */
 SIMD_INLINE void
-simd_max(f32x16 *out, const f32x16 *a, const f32x16 *b)
+simd_max(f32x8 *out, const f32x8 *a, const f32x8 *b)
 {
-    i32x16 mask = *a > *b;
+    i32x8 mask = *a > *b;
 
     simd_select(out, &mask, a, b);
 }
 
 /* Sum over the lanes in a fixed order (a tree). */
 SIMD_INLINE float
-simd_sum(const f32x16 *v)
+simd_sum(const f32x8 *v)
 {
     float x[SIMD_F32];
 
@@ -73,7 +73,7 @@ simd_sum(const f32x16 *v)
 }
 
 SIMD_INLINE float
-simd_max_lane(const f32x16 *v)
+simd_max_lane(const f32x8 *v)
 {
     float x[SIMD_F32];
 
@@ -89,16 +89,16 @@ simd_max_lane(const f32x16 *v)
 /* exp(x) within 2 ulp.  Below -87 the result is 0 (float32 would be next to denormal there); above
  * 88.72 it is inf; NaN stays NaN.
  *
- * x = n ln 2 + r with |r| <= ln 2 / 2, exp(r) by its series to r^7 (remainder below 1e-8), 2^n by adding
- * n to the exponent.  ln 2 is split so that n * hi is exact. */
+ * x = n ln 2 + r with |r| <= ln 2 / 2, exp(r) by its series to r^7 (remainder below 1e-8), 2^n by
+ * adding n to the exponent.  ln 2 is split so that n * hi is exact. */
 SIMD_INLINE void
-simd_exp(f32x16 *out, const f32x16 *in)
+simd_exp(f32x8 *out, const f32x8 *in)
 {
     const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer */
     const float low = -87.0f, high = 88.72283f;
-    const f32x16 zero = {0}, inf = zero + __builtin_inff();
-    f32x16 x = *in, clamped, t, n, r, p;
-    i32x16 below = x<low, above = x> high, nan = x != x;
+    const f32x8 zero = {0}, inf = zero + __builtin_inff();
+    f32x8 x = *in, clamped, t, n, r, p;
+    i32x8 below = x<low, above = x> high, nan = x != x;
 
     simd_select(&clamped, &below, &zero, &x);
     simd_select(&clamped, &above, &zero, &clamped);
@@ -114,7 +114,7 @@ simd_exp(f32x16 *out, const f32x16 *in)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    p = (f32x16)((u32x16)p + ((u32x16)t << 23));
+    p = (f32x8)((u32x8)p + ((u32x8)t << 23));
     simd_select(&p, &below, &zero, &p);
     simd_select(&p, &above, &inf, &p);
     simd_select(out, &nan, &x, &p);

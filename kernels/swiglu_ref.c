@@ -7,11 +7,11 @@
 #include "kernels/rows.h"
 #include "kernels/simd.h"
 
-/* silu(g) * u for 16 elements; a gate of -inf gives NaN (-inf * 0), as the formula does. */
+/* silu(g) * u for 8 elements; a gate of -inf gives NaN (-inf * 0), as the formula does. */
 SIMD_INLINE void
-swiglu16(f32x16 *out, const f32x16 *gate, const f32x16 *up)
+swiglu8(f32x8 *out, const f32x8 *gate, const f32x8 *up)
 {
-    f32x16 e = -*gate;
+    f32x8 e = -*gate;
 
     simd_exp(&e, &e);
     *out = *gate / (1.0f + e) * *up;
@@ -29,11 +29,11 @@ swiglu_rows(const struct swiglu_args *args, uint32_t first, uint32_t end)
 
         for (uint32_t f = 0; f < F; f += SIMD_F32) {
             uint32_t n = F - f < SIMD_F32 ? F - f : SIMD_F32;
-            f32x16 g = {0}, u = {0};
+            f32x8 g = {0}, u = {0};
 
             memcpy(&g, &gate[f], n * sizeof(float));
             memcpy(&u, &up[f], n * sizeof(float));
-            swiglu16(&g, &g, &u);
+            swiglu8(&g, &g, &u);
             memcpy(&out[f], &g, n * sizeof(float));
         }
     }

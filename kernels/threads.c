@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job is published under the lock with a new number; helpers that see the number change take units
- * from an atomic counter until none is left, and the last one out wakes the caller. */
+/* A job is published under the lock with a new number; helpers that see the number change take
+ * units from an atomic counter until none is left, and the last one out wakes the caller. */
 #include "kernels/threads.h"
 
 #include <pthread.h>

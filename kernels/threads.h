@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* threads - a fixed set of threads that share the units of one job at a time.
  *
- * Which thread runs a unit is left to chance, so units must not depend on each other or on their order;
- * how a job is cut into units is the caller's and must not depend on the number of threads. */
+ * Which thread runs a unit is left to chance, so units must not depend on each other or on their
+ * order; how a job is cut into units is the caller's and must not depend on the number of threads.
+ */
 #ifndef KERNELS_THREADS_H
 #define KERNELS_THREADS_H
 
@@ -21,8 +22,8 @@ enum status threads_new(uint32_t count, struct threads **threads_out);
 /* Joins the threads; no job may be running.  NULL is fine; sets *threads to NULL. */
 void threads_destroy(struct threads **threads);
 
-/* Runs fn(job, unit) for all units and returns when they are done; one caller at a time.  If units fail,
- * the first in unit order is reported, with its detail; the others still run. */
+/* Runs fn(job, unit) for all units and returns when they are done; one caller at a time.  If units
+ * fail, the first in unit order is reported, with its detail; the others still run. */
 enum status threads_run(struct threads *threads, uint32_t n_units, threads_unit_fn fn,
                         const void *job);
 

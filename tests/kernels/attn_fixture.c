@@ -216,96 +216,117 @@ rotate_global(const struct fixture *fix, const float *x, uint64_t position, doub
     }
 }
 
-/* Sums of one (row, head) while the reference walks the keys; max first would need two walks, so
- * scores are kept. */
-struct tally {
-    double *scores;
-    const float **values;
-    uint32_t n;
-    double top;
-    double
-        magnitude; /* largest sum of |q k| * scale: what the rounding of a score is relative to */
-    double value_max;
+/* The prompt's keys at their global positions, and what a row does with them. */
+struct reference {
+    uint32_t n;           /* keys of all segments */
+    uint64_t *position;   /* [n] */
+    double *keys;         /* [n, Hkv, D] rotated */
+    const float **values; /* [n] -> [Hkv, D] */
+    double *weights;      /* [n] of the row and head in hand */
 };
 
 static void
-tally_keys(const struct fixture *fix, const struct prompt *prompt, uint64_t position, uint32_t head,
-           const double *q, struct tally *tally)
+reference_init(struct reference *ref, const struct fixture *fix, const struct prompt *prompt)
 {
-    uint32_t D = fix->layout.D, Hkv = fix->layout.Hkv, g = head / (fix->H / Hkv);
-    double k[128], scale = 1.0 / sqrt(D);
+    size_t row = (size_t)fix->layout.Hkv * fix->layout.D, n = 1;
 
     for (uint32_t s = 0; s < prompt->n_segs; s++) {
-        const struct doc *doc = prompt->docs[s];
-
-        for (uint32_t j = 0; j < doc->n && (uint64_t)prompt->offsets[s] + j <= position; j++) {
-            size_t at = ((size_t)j * Hkv + g) * D;
-            double score = 0.0, magnitude = 0.0;
-
-            rotate_global(fix, &doc->k[at], (uint64_t)prompt->offsets[s] + j, k);
-            for (uint32_t d = 0; d < D; d++) {
-                score += q[d] * k[d];
-                magnitude += fabs(q[d] * k[d]);
-                tally->value_max = fmax(tally->value_max, fabs((double)doc->v[at + d]));
+        n += prompt->docs[s]->n;
+    }
+    ref->n = 0;
+    ref->position = malloc(n * sizeof(ref->position[0]));
+    ref->keys = malloc(n * row * sizeof(double));
+    ref->values = malloc(n * sizeof(ref->values[0]));
+    ref->weights = malloc(n * sizeof(double));
+    for (uint32_t s = 0; s < prompt->n_segs; s++) {
+        for (uint32_t j = 0; j < prompt->docs[s]->n; j++, ref->n++) {
+            ref->position[ref->n] = (uint64_t)prompt->offsets[s] + j;
+            ref->values[ref->n] = &prompt->docs[s]->v[j * row];
+            for (size_t d = 0; d < row; d += fix->layout.D) {
+                rotate_global(fix, &prompt->docs[s]->k[j * row + d], ref->position[ref->n],
+                              &ref->keys[ref->n * row + d]);
             }
-            tally->scores[tally->n] = score * scale;
-            tally->values[tally->n++] = &doc->v[at];
-            tally->top = fmax(tally->top, score * scale);
-            tally->magnitude = fmax(tally->magnitude, magnitude * scale);
         }
     }
 }
 
-/* Tolerance.  A score is a sum of D products of rotated values: each rotation rounds about 3 times, the sum
- * D times, so |ds| <= (D + 8) eps sum|q k| scale (bf16 keys add one rounding of theirs).  Weights are
- * exp(s): relative error 2 ds for a quotient, plus the rounding of exp and of sums in 64-key tiles,
- * below 128 eps; all relative to the largest value. */
-static double
-tolerance(const struct fixture *fix, const struct tally *tally)
+static void
+reference_deinit(struct reference *ref)
 {
-    double eps_kv = fix->layout.type == KV_BF16 ? EPS_BF16 / 2 : 0.0;
-    double score = tally->magnitude * ((fix->layout.D + 8) * EPS_F32 + eps_kv);
+    free(ref->position);
+    free(ref->keys);
+    free(ref->values);
+    free(ref->weights);
+}
 
-    return tally->value_max * (2 * score + 128 * EPS_F32 + eps_kv);
+/* Softmax weights of one rotated query over its visible keys; returns the allowed error of an
+ * output.
+ *
+ * A score is a sum of D products of rotated values: each rotation rounds about 3 times, the sum D
+ * times, so |ds| <= (D + 8) eps sum|q k| scale (a bf16 key adds one rounding of its own).  Weights
+ * are exp(s): relative error 2 ds for a quotient, plus the rounding of exp and of sums in 64-key
+ * tiles, below
+ * 128 eps; all relative to the largest value. */
+static double
+reference_weigh(struct reference *ref, const struct fixture *fix, uint64_t position, uint32_t g,
+                const double *q)
+{
+    uint32_t D = fix->layout.D, Hkv = fix->layout.Hkv;
+    double top = -INFINITY, sum = 0.0, magnitude_max = 0.0, value_max = 0.0;
+    double eps_kv = fix->layout.type == KV_BF16 ? EPS_BF16 / 2 : 0.0;
+
+    for (uint32_t j = 0; j < ref->n; j++) {
+        const double *k = &ref->keys[((size_t)j * Hkv + g) * D];
+        double score = 0.0, magnitude = 0.0;
+
+        if (ref->position[j] > position) {
+            continue;
+        }
+        for (uint32_t d = 0; d < D; d++) {
+            score += q[d] * k[d];
+            magnitude += fabs(q[d] * k[d]);
+            double v = fabs((double)ref->values[j][(size_t)g * D + d]);
+
+            value_max = v > value_max ? v : value_max;
+        }
+        ref->weights[j] = score / sqrt(D);
+        top = fmax(top, ref->weights[j]);
+        magnitude_max = fmax(magnitude_max, magnitude / sqrt(D));
+    }
+    for (uint32_t j = 0; j < ref->n; j++) {
+        ref->weights[j] = ref->position[j] > position ? 0.0 : exp(ref->weights[j] - top);
+        sum += ref->weights[j];
+    }
+    for (uint32_t j = 0; j < ref->n && sum > 0.0; j++) {
+        ref->weights[j] /= sum;
+    }
+    return value_max * (2 * magnitude_max * ((D + 8) * EPS_F32 + eps_kv) + 128 * EPS_F32 + eps_kv);
 }
 
 void
 fixture_check(const struct fixture *fix, const struct prompt *prompt, const float *out,
               const char *what)
 {
-    uint32_t D = fix->layout.D, H = fix->H;
-    struct tally tally = {0};
-    uint32_t keys = 1;
+    uint32_t D = fix->layout.D, H = fix->H, G = H / fix->layout.Hkv;
+    struct reference ref;
     double q[128];
 
-    for (uint32_t s = 0; s < prompt->n_segs; s++) {
-        keys += prompt->docs[s]->n;
-    }
-    tally.scores = malloc(keys * sizeof(double));
-    tally.values = malloc(keys * sizeof(tally.values[0]));
+    reference_init(&ref, fix, prompt);
     for (uint32_t i = 0; i < prompt->n_rows * H; i++) {
         uint64_t position = (uint64_t)prompt->pos_first + i / H;
-        double sum = 0.0;
+        uint32_t g = i % H / G;
 
-        tally.n = 0;
-        tally.top = -INFINITY;
-        tally.magnitude = tally.value_max = 0.0;
         rotate_global(fix, &prompt->q[(size_t)i * D], position, q);
-        tally_keys(fix, prompt, position, i % H, q, &tally);
-        for (uint32_t j = 0; j < tally.n; j++) {
-            tally.scores[j] = exp(tally.scores[j] - tally.top);
-            sum += tally.scores[j];
-        }
+        double allowed = reference_weigh(&ref, fix, position, g, q);
+
         for (uint32_t d = 0; d < D; d++) {
             double want = 0.0;
 
-            for (uint32_t j = 0; j < tally.n; j++) {
-                want += tally.scores[j] / sum * tally.values[j][d];
+            for (uint32_t j = 0; j < ref.n; j++) {
+                want += ref.weights[j] * ref.values[j][(size_t)g * D + d];
             }
-            assert_close(out[(size_t)i * D + d], want, tolerance(fix, &tally), 0.0, what,
-                         (size_t)i * D + d);
+            assert_close(out[(size_t)i * D + d], want, allowed, 0.0, what, (size_t)i * D + d);
         }
     }
-    free(tally.scores);
-    free(tally.values);
+    reference_deinit(&ref);
 }

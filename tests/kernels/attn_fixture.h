@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attn_fixture - documents in a poisoned arena, and attention over them computed the long way.
  *
- * The reference knows nothing of segments: it rotates a copy of each raw key to its global position and
- * the query to its own, in float64 with long double angles, and attends. */
+ * The reference knows nothing of segments: it rotates a copy of each raw key to its global position
+ * and the query to its own, in float64 with long double angles, and attends. */
 #ifndef TESTS_KERNELS_ATTN_FIXTURE_H
 #define TESTS_KERNELS_ATTN_FIXTURE_H
 
@@ -53,10 +53,12 @@ void fixture_doc_free(struct doc *doc);
 /* Random raw queries; free() them. */
 float *fixture_queries(struct fixture *fix, uint32_t n_rows);
 
-/* offsets = running sum of lengths from `start`; the last n_rows tokens of the last document are the rows. */
+/* offsets = running sum of lengths from `start`; the last n_rows tokens of the last document are
+ * the rows. */
 void fixture_place(struct prompt *prompt, uint32_t start);
 
-/* The library's answers, [n_rows, H, D]; `piece` rows a call of lazy_prefill; decode row by row with merge. */
+/* The library's answers, [n_rows, H, D]; `piece` rows a call of lazy_prefill; decode row by row
+ * with merge. */
 void fixture_prefill(const struct fixture *fix, const struct prompt *prompt, uint32_t piece,
                      float *out);
 void fixture_decode(const struct fixture *fix, const struct prompt *prompt, float *out);
@@ -65,7 +67,8 @@ void fixture_decode(const struct fixture *fix, const struct prompt *prompt, floa
 void fixture_check(const struct fixture *fix, const struct prompt *prompt, const float *out,
                    const char *what);
 
-/* The description of a prompt for a direct call; segs_out [FIXTURE_SEGS_MAX], ids_out [FIXTURE_SEGS_MAX * 256]. */
+/* The description of a prompt for a direct call; segs_out [FIXTURE_SEGS_MAX], ids_out
+ * [FIXTURE_SEGS_MAX * 256]. */
 struct attn_desc fixture_desc(const struct fixture *fix, const struct prompt *prompt,
                               struct attn_seq *seq_out, struct attn_segment *segs_out,
                               uint32_t *ids_out);

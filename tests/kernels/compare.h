@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare - seeded numbers for kernel tests, and comparison: NaN and inf in place first, then numbers. */
+/* compare - seeded numbers for kernel tests, and comparison: NaN and inf in place first, then
+ * numbers. */
 #ifndef TESTS_KERNELS_COMPARE_H
 #define TESTS_KERNELS_COMPARE_H
 
@@ -60,14 +61,17 @@ rng_floats(struct rng *rng, size_t n)
 static inline void
 assert_close(float got, double want, double abs, double rel, const char *what, size_t at)
 {
+    /* Passing comparisons stay away from Check, which does a system call for each. */
+    if (isfinite(want) && fabs((double)got - want) <= abs + rel * fabs(want)) {
+        return;
+    }
     if (isnan(want) || isinf(want)) {
         ck_assert_msg(isnan(want) ? isnan(got) : (double)got == want, "%s[%zu]: got %g, want %g",
                       what, at, (double)got, want);
         return;
     }
-    ck_assert_msg(isfinite(got) && fabs((double)got - want) <= abs + rel * fabs(want),
-                  "%s[%zu]: got %.9g, want %.9g, error %.3g, allowed %.3g", what, at, (double)got,
-                  want, fabs((double)got - want), abs + rel * fabs(want));
+    ck_abort_msg("%s[%zu]: got %.9g, want %.9g, error %.3g, allowed %.3g", what, at, (double)got,
+                 want, fabs((double)got - want), abs + rel * fabs(want));
 }
 
 #endif
