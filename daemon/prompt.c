@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/prompt.h"
+
+#include "common/mem.h"
+
+void
+prompt_deinit(struct prompt *prompt)
+{
+    for (size_t i = 0; i < prompt->document_count; i++) {
+        tokens_release(&prompt->documents[i].tokens);
+        mem_free(prompt->documents[i].name);
+    }
+    mem_free(prompt->documents);
+    tokens_release(&prompt->query);
+    for (uint32_t i = 0; i < prompt->sampling.stop_count; i++) {
+        mem_free(prompt->sampling.stops[i]);
+    }
+    *prompt = (struct prompt){0};
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prompt - what a client asked for, once tokenised and keyed; plain data between ingest and
+ * scheduler. */
+#ifndef DAEMON_PROMPT_H
+#define DAEMON_PROMPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/tokens.h"
+#include "kvpool/dockey.h"
+
+#define SAMPLING_MAX_TOKENS_DEFAULT 256
+#define SAMPLING_MAX_TOKENS_MAX     (1u << 20)
+#define SAMPLING_STOPS_MAX          16
+#define SAMPLING_STOP_BYTES_MAX     256
+#define SAMPLING_LOGPROBS_MAX       20
+#define PROMPT_PRIORITY_DEFAULT     50
+#define PROMPT_PRIORITY_MAX         100
+#define PROMPT_SALT_BYTES_MAX       64
+#define PROMPT_NAME_BYTES_MAX       256 /* a client's own id of a document */
+
+/* How the answer is drawn; every field is set. */
+struct sampling {
+    uint32_t max_tokens;
+    float temperature;        /* 0 is greedy */
+    uint32_t top_k;           /* 0 is off */
+    float top_p;              /* 1 is off */
+    float min_p;              /* 0 is off */
+    float repetition_penalty; /* 1 is off */
+    uint64_t seed;
+    char *stops[SAMPLING_STOPS_MAX]; /* owned */
+    uint32_t stop_count;
+    bool has_logprobs;
+    uint32_t logprobs; /* alternatives a token */
+    bool ignore_end;
+    bool has_max_tokens; /* the client named it; a default one bends to the context */
+};
+
+struct prompt_document {
+    struct dockey key;
+    struct tokens *tokens; /* one reference */
+    char *name;            /* the client's id, owned; may be NULL */
+};
+
+struct prompt {
+    struct prompt_document *documents; /* [document_count], owned */
+    size_t document_count;
+    struct tokens *query; /* one reference; NULL: only build the documents */
+    struct sampling sampling;
+};
+
+/* Frees what the prompt owns and zeroes it; a zeroed prompt is fine. */
+void prompt_deinit(struct prompt *prompt);
+
+#endif

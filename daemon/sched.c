@@ -1,0 +1,645 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The events.  Each one notes what happened, then takes its turn: answers that run short get
+ * blocks, the queue is looked at, finished warm-ups end.  What the turn decides is in sched_admit.c
+ * (who comes in), sched_room.c (who gets and gives blocks) and sched_close.c (how things end).
+ *
+ * Actions are collected in one array.  An event can cause only so many: a session gets at most one
+ * of each kind, and one StopBuild for each document.  Room for that is made when a session comes
+ * in, where a refusal is still possible; so no decision is ever lost for want of memory. */
+#include "daemon/sched.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "common/mem.h"
+#include "daemon/sched_state.h"
+
+#define ACTIONS_PER_SESSION 6  /* chunk, end, stop, grant, assign, and one to spare */
+#define ACTIONS_SPARE       16 /* refusals at the door */
+
+static bool
+session_equal(const struct htab_node *node, const void *key)
+{
+    return HTAB_ENTRY(node, const struct session, by_id)->id == *(const uint64_t *)key;
+}
+
+static bool
+build_equal(const struct htab_node *node, const void *key)
+{
+    return HTAB_ENTRY(node, const struct build, by_id)->id == *(const uint64_t *)key;
+}
+
+static enum status
+reserve_actions(struct sched *sched, size_t need)
+{
+    size_t capacity = sched->action_capacity * 2;
+    struct sched_action *actions;
+
+    if (need <= sched->action_capacity) {
+        return ST_OK;
+    }
+    capacity = capacity < need ? need : capacity;
+    actions = mem_realloc(sched->actions, capacity, sizeof(*actions));
+    if (actions == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for %zu actions", capacity);
+    }
+    sched->actions = actions;
+    sched->action_capacity = capacity;
+    return ST_OK;
+}
+
+enum status
+sched_new(const struct sched_config *config, struct sched **sched_out)
+{
+    struct sched *sched = mem_zalloc(1, sizeof(*sched));
+
+    if (sched == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for a scheduler");
+    }
+    sched->config = *config;
+    sched->wakeup_us = UINT64_MAX;
+    list_init(&sched->queue);
+    list_init(&sched->waiting);
+    list_init(&sched->running);
+    list_init(&sched->ended);
+    sched->action_need = ACTIONS_SPARE;
+    if (htab_init(&sched->sessions, session_equal) != ST_OK
+        || htab_init(&sched->builds, build_equal) != ST_OK
+        || reserve_actions(sched, sched->action_need) != ST_OK) {
+        sched_destroy(&sched);
+        return ST_NO_MEMORY;
+    }
+    *sched_out = sched;
+    return ST_OK;
+}
+
+/* The storage of sessions that ended in the event before. */
+static void
+free_ended(struct sched *sched)
+{
+    LIST_FOR_EACH_SAFE(node, &sched->ended)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
+
+        list_unlink(node);
+        session_destroy(&session);
+    }
+}
+
+void
+sched_destroy(struct sched **sched_ref)
+{
+    struct sched *sched = *sched_ref;
+
+    if (sched == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (sched->workers[i].is_ready) {
+            sched_worker_gone(sched, 0, i, sched->workers[i].incarnation);
+        }
+    }
+    while (!list_is_empty(&sched->waiting)) {
+        struct session *session = LIST_ENTRY(sched->waiting.next, struct session, age_link);
+
+        (void)sched_cancel(sched, 0, session->id, true);
+    }
+    assert(list_is_empty(&sched->running));
+    free_ended(sched);
+    htab_deinit(&sched->sessions);
+    htab_deinit(&sched->builds);
+    kvpool_destroy(&sched->pool);
+    mem_free(sched->actions);
+    mem_free(sched);
+    *sched_ref = NULL;
+}
+
+struct sched_action *
+sched_push(struct sched *sched, enum sched_action_kind kind, const struct session *session)
+{
+    struct sched_action *action = &sched->actions[sched->action_count];
+
+    assert(sched->action_count < sched->action_capacity);
+    sched->action_count++;
+    *action = (struct sched_action){
+        .kind = kind,
+        .session = session,
+        .request = session == NULL ? 0 : session->id,
+        .worker = SESSION_WORKER_NONE,
+        .message = "",
+    };
+    return action;
+}
+
+const struct sched_action *
+sched_actions(const struct sched *sched, size_t *count_out)
+{
+    *count_out = sched->action_count;
+    return sched->actions;
+}
+
+static size_t
+actions_of(const struct session *session)
+{
+    return ACTIONS_PER_SESSION + session->prompt.document_count;
+}
+
+void
+sched_bury(struct sched *sched, struct session *session)
+{
+    htab_remove(&sched->sessions, &session->by_id);
+    sched->action_need -= actions_of(session);
+    list_push_back(&sched->ended, &session->age_link);
+}
+
+static struct session *
+find_session(const struct sched *sched, uint64_t id)
+{
+    struct htab_node *node = htab_find(&sched->sessions, htab_mix(id), &id);
+
+    return node == NULL ? NULL : HTAB_ENTRY(node, struct session, by_id);
+}
+
+void
+sched_begin(struct sched *sched)
+{
+    free_ended(sched);
+    sched->action_count = 0;
+    sched->event++;
+}
+
+static bool
+is_built(const struct session *session)
+{
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        if (session->wants[i].doc != NULL && !kvpool_doc_is_ready(session->wants[i].doc)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+finish_warm(struct sched *sched, uint64_t now_us)
+{
+    LIST_FOR_EACH_SAFE(node, &sched->running)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
+
+        if (sched->warm_count == 0) {
+            return;
+        }
+        if (session->state == SESSION_RUNNING && session_is_warm(session) && is_built(session)) {
+            sched_close(sched, now_us, session, SCHED_END_OK, NULL, "");
+            sched_settle(sched, session);
+        }
+    }
+}
+
+void
+sched_take_turn(struct sched *sched, uint64_t now_us)
+{
+    sched_grow(sched, now_us);
+    do {
+        sched_admit(sched, now_us);
+        finish_warm(sched, now_us);
+    } while (sched->has_news && sched->starving_count == 0 && sched->pool != NULL);
+    if (sched->config.check_pool && sched->pool != NULL) {
+        kvpool_check(sched->pool);
+    }
+}
+
+/* --- requests ----------------------------------------------------------------------------------
+ */
+
+static void
+refuse(struct sched *sched, uint64_t id, enum sched_end end)
+{
+    struct sched_action *action = sched_push(sched, SCHED_REPLY_END, NULL);
+
+    action->request = id;
+    action->end = end;
+    action->message = sched->message;
+    if (end == SCHED_END_NO_MEMORY) {
+        sched->counters.requests_failed++;
+    } else {
+        sched->counters.requests_refused++;
+    }
+}
+
+/* A default max_tokens bends to the context, a named one must fit. */
+static bool
+fits_context(struct sched *sched, struct prompt *prompt)
+{
+    uint64_t tokens = prompt->query == NULL ? 0 : tokens_count(prompt->query);
+    uint64_t left;
+
+    for (size_t i = 0; i < prompt->document_count; i++) {
+        tokens += tokens_count(prompt->documents[i].tokens);
+    }
+    if (sched->config.context_max == 0 || prompt->query == NULL) {
+        return true;
+    }
+    left = tokens < sched->config.context_max ? sched->config.context_max - tokens : 0;
+    if (left > 0 && !prompt->sampling.has_max_tokens && prompt->sampling.max_tokens > left) {
+        prompt->sampling.max_tokens = (uint32_t)left;
+    }
+    if (left > 0 && prompt->sampling.max_tokens <= left) {
+        return true;
+    }
+    (void)snprintf(sched->message, sizeof(sched->message),
+                   "prompt of %llu tokens and max_tokens %u: the model's context has %u",
+                   (unsigned long long)tokens, prompt->sampling.max_tokens,
+                   sched->config.context_max);
+    return false;
+}
+
+/* Reasons to refuse before anything is allocated; the message is written. */
+static bool
+is_welcome(struct sched *sched, struct sched_submit *submit, enum sched_end *end_out)
+{
+    if (sched->is_draining) {
+        *end_out = SCHED_END_DRAINING;
+        (void)snprintf(sched->message, sizeof(sched->message), "the daemon is draining");
+        return false;
+    }
+    if (sched->waiting_count >= sched->config.waiting_max) {
+        *end_out = SCHED_END_FULL;
+        (void)snprintf(sched->message, sizeof(sched->message),
+                       "%u requests are waiting: the limit is %u", sched->waiting_count,
+                       sched->config.waiting_max);
+        return false;
+    }
+    if (submit->prompt.document_count > SCHED_DOCUMENTS_MAX) {
+        *end_out = SCHED_END_NEVER_FITS;
+        (void)snprintf(sched->message, sizeof(sched->message), "%zu documents: the limit is %u",
+                       submit->prompt.document_count, SCHED_DOCUMENTS_MAX);
+        return false;
+    }
+    if (!fits_context(sched, &submit->prompt)) {
+        *end_out = SCHED_END_NEVER_FITS;
+        return false;
+    }
+    return true;
+}
+
+static enum status
+take_in(struct sched *sched, struct sched_submit *submit, struct session **session_out)
+{
+    struct session *session;
+    enum status st;
+
+    assert(submit->id != 0 && find_session(sched, submit->id) == NULL);
+    TRY(session_new(submit->id, &submit->prompt, &session));
+    st = reserve_actions(sched, sched->action_need + actions_of(session));
+    if (st == ST_OK) {
+        st = htab_insert(&sched->sessions, htab_mix(session->id), &session->by_id);
+    }
+    if (st != ST_OK) {
+        session_destroy(&session);
+        return st;
+    }
+    sched->action_need += actions_of(session);
+    session->arrival_us = submit->arrival_us;
+    session->deadline_us = submit->deadline_us;
+    session->priority = submit->priority;
+    session->order = ++sched->next_order;
+    *session_out = session;
+    return ST_OK;
+}
+
+void
+sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit)
+{
+    struct session *session;
+    enum sched_end end;
+    enum status st;
+
+    sched_begin(sched);
+    sched->counters.requests_submitted++;
+    if (!is_welcome(sched, submit, &end)) {
+        refuse(sched, submit->id, end);
+        prompt_deinit(&submit->prompt);
+        return;
+    }
+    st = take_in(sched, submit, &session);
+    if (st != ST_OK) {
+        (void)snprintf(sched->message, sizeof(sched->message), "%s", status_detail());
+        refuse(sched, submit->id, st == ST_INVALID ? SCHED_END_NEVER_FITS : SCHED_END_NO_MEMORY);
+        return;
+    }
+    sched_enqueue(sched, session);
+    if (session->deadline_us < sched->wakeup_us) {
+        sched->wakeup_us = session->deadline_us;
+    }
+    if (sched_never_fits(sched, session)) {
+        sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
+    }
+    sched_take_turn(sched, now_us);
+}
+
+/* Whatever state it is in, its client has its end after this. */
+static void
+end_session(struct sched *sched, uint64_t now_us, struct session *session, enum sched_end end,
+            const char *message)
+{
+    if (session->state == SESSION_RUNNING) {
+        sched_stop_request(sched, session);
+    }
+    sched_close(sched, now_us, session, end, NULL, message);
+    if (session->state == SESSION_CLOSING) {
+        sched_settle(sched, session);
+    }
+}
+
+bool
+sched_cancel(struct sched *sched, uint64_t now_us, uint64_t id, bool is_client_gone)
+{
+    struct session *session;
+    bool is_open;
+
+    sched_begin(sched);
+    session = find_session(sched, id);
+    is_open = session != NULL && session->state != SESSION_CLOSING;
+    if (is_open) {
+        end_session(sched, now_us, session, SCHED_END_CANCELLED,
+                    is_client_gone ? "the client is gone" : "cancelled");
+        sched->counters.clients_gone += is_client_gone;
+        sched_take_turn(sched, now_us);
+    }
+    return is_open;
+}
+
+static void
+expire(struct sched *sched, uint64_t now_us, struct list_node *list)
+{
+    LIST_FOR_EACH_SAFE(node, list)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
+
+        if (session->state == SESSION_CLOSING) {
+            continue;
+        }
+        if (session->deadline_us <= now_us) {
+            end_session(sched, now_us, session, SCHED_END_DEADLINE,
+                        session->state == SESSION_WAITING ? "deadline passed in the queue"
+                                                          : "deadline passed");
+        } else if (session->deadline_us < sched->wakeup_us) {
+            sched->wakeup_us = session->deadline_us;
+        }
+    }
+}
+
+void
+sched_tick(struct sched *sched, uint64_t now_us)
+{
+    sched_begin(sched);
+    if (now_us < sched->wakeup_us) {
+        return;
+    }
+    sched->wakeup_us = UINT64_MAX;
+    expire(sched, now_us, &sched->waiting);
+    expire(sched, now_us, &sched->running);
+    sched_take_turn(sched, now_us);
+}
+
+uint64_t
+sched_wakeup_us(const struct sched *sched)
+{
+    return sched->wakeup_us;
+}
+
+/* --- workers -----------------------------------------------------------------------------------
+ */
+
+enum status
+sched_set_pool(struct sched *sched, uint32_t block_count)
+{
+    struct kvpool_config config = {
+        .block_count = block_count,
+        .block_tokens = sched->config.block_tokens,
+        .policy = sched->config.policy,
+        .seed = sched->config.seed,
+        .pin_share_max = sched->config.pin_share_max,
+    };
+    struct kvpool_stats stats;
+
+    if (sched->pool != NULL) {
+        kvpool_stats(sched->pool, &stats);
+        return stats.block_count == block_count
+                   ? ST_OK
+                   : ERR(ST_INVALID, "arena of %u blocks: the pool has %u", block_count,
+                         stats.block_count);
+    }
+    TRY(kvpool_new(&config, &sched->pool));
+    sched->has_news = true;
+    return ST_OK;
+}
+
+void
+sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
+                   uint32_t seqs_max)
+{
+    struct worker *w = &sched->workers[worker];
+
+    assert(worker < SCHED_WORKERS_MAX && incarnation != 0 && !w->is_ready && w->assigned == 0);
+    sched_begin(sched);
+    *w = (struct worker){
+        .is_known = true,
+        .is_ready = true,
+        .incarnation = incarnation,
+        .seqs_max = seqs_max < SCHED_WORKER_SEQS_MAX ? seqs_max : SCHED_WORKER_SEQS_MAX,
+    };
+    sched->has_news = true;
+    sched_take_turn(sched, now_us);
+}
+
+/* First token: now its attention has read the documents, so now they count as read. */
+static void
+count_reads(struct sched *sched, struct session *session, const struct sched_result *result)
+{
+    struct worker *worker = &sched->workers[session->worker];
+
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        const struct kvpool_doc *doc = session->wants[i].doc;
+        bool is_foreign = doc != NULL && kvpool_doc_origin(doc) != session->worker;
+
+        worker->info.docs_read += doc != NULL;
+        worker->info.docs_read_foreign += is_foreign;
+        sched->counters.docs_read += doc != NULL;
+        sched->counters.docs_read_foreign += is_foreign;
+    }
+    session->tokens_read = result->tokens_read;
+}
+
+static void
+take_tokens(struct sched *sched, uint64_t now_us, struct session *session,
+            const struct sched_result *result)
+{
+    if (session->first_token_us == 0) {
+        session->first_token_us = now_us;
+        count_reads(sched, session, result);
+    }
+    for (size_t i = 0; i < result->id_count; i++) {
+        session->sent_ids[session->sent_count++] = result->ids[i];
+    }
+    session->sent_text_bytes += result->text_bytes;
+    sched->counters.completion_tokens += result->id_count;
+    sched->workers[session->worker].info.tokens_decoded += result->id_count;
+}
+
+static void
+take_result(struct sched *sched, uint64_t now_us, struct session *session,
+            const struct sched_result *result)
+{
+    uint32_t left = session->prompt.sampling.max_tokens - session->sent_count;
+
+    if (result->error != NULL || result->id_count > left) {
+        sched_close_by_worker(sched, now_us, session, SCHED_END_FAILED, NULL,
+                              result->error != NULL ? result->error
+                                                    : "the worker went on too long");
+        return;
+    }
+    if (result->own_tokens > session->own_tokens) {
+        session->own_tokens = result->own_tokens;
+    }
+    if (result->id_count > 0) {
+        take_tokens(sched, now_us, session, result);
+    }
+    if (result->finish != SCHED_FINISH_NONE) {
+        sched_close_by_worker(sched, now_us, session, SCHED_END_OK, result, "");
+    } else if (result->id_count > 0 || result->text_bytes > 0) {
+        sched_push(sched, SCHED_REPLY_CHUNK, session)->result = result;
+    }
+}
+
+/* The worker's own request, or NULL: one that it has given back, or never had. */
+static struct session *
+find_running(struct sched *sched, uint32_t worker, uint64_t id)
+{
+    struct session *session = find_session(sched, id);
+
+    return session != NULL && session->state != SESSION_WAITING && session->worker == worker
+               ? session
+               : NULL;
+}
+
+static void
+take_results(struct sched *sched, uint64_t now_us, uint32_t worker, const struct sched_step *step)
+{
+    for (size_t i = 0; i < step->result_count; i++) {
+        struct session *session = find_running(sched, worker, step->results[i].request);
+
+        if (session == NULL || session->result_event == sched->event || session_is_warm(session)) {
+            sched->counters.messages_odd++;
+            continue;
+        }
+        session->result_event = sched->event;
+        if (session->state != SESSION_CLOSING) { /* nobody wants the rest of a closed one */
+            take_result(sched, now_us, session, &step->results[i]);
+        }
+    }
+}
+
+static void
+take_released(struct sched *sched, uint64_t now_us, uint32_t worker, const struct sched_step *step)
+{
+    for (size_t i = 0; i < step->released_count; i++) {
+        struct session *session = find_running(sched, worker, step->released[i]);
+
+        if (session == NULL || session_is_warm(session)) {
+            continue; /* the answer to a Stop that crossed the end */
+        }
+        if (session->state == SESSION_RUNNING) {
+            sched_close_by_worker(sched, now_us, session, SCHED_END_FAILED, NULL,
+                                  "the worker let go of it without an end");
+        }
+        session->is_released = true;
+        sched_settle(sched, session);
+    }
+}
+
+void
+sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
+                  const struct sched_step *step)
+{
+    struct worker *w = &sched->workers[worker];
+    struct build *build;
+
+    assert(worker < SCHED_WORKERS_MAX);
+    sched_begin(sched);
+    if (!w->is_ready || w->incarnation != incarnation) {
+        sched->counters.messages_late++;
+        return;
+    }
+    w->info.steps = step->step;
+    sched->counters.steps++;
+    for (size_t i = 0; i < step->sealed_count; i++) {
+        build = sched_find_build(sched, step->sealed[i]);
+        if (build != NULL && build->worker == worker) {
+            sched_seal_build(sched, build);
+        }
+    }
+    take_results(sched, now_us, worker, step);
+    take_released(sched, now_us, worker, step);
+    for (size_t i = 0; i < step->dropped_count; i++) {
+        build = sched_find_build(sched, step->dropped[i]);
+        if (build != NULL && build->worker == worker) {
+            sched_drop_build(sched, build); /* asked for, or refused by the worker */
+        }
+    }
+    sched_take_turn(sched, now_us);
+}
+
+void
+sched_worker_lost(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
+{
+    struct worker *w = &sched->workers[worker];
+
+    assert(worker < SCHED_WORKERS_MAX);
+    sched_begin(sched);
+    if (!w->is_ready || w->incarnation != incarnation) {
+        return;
+    }
+    w->is_ready = false;
+    sched->counters.workers_lost++;
+    sched_lose_worker(sched, now_us, worker);
+    sched_take_turn(sched, now_us);
+}
+
+void
+sched_worker_gone(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
+{
+    struct worker *w = &sched->workers[worker];
+
+    assert(worker < SCHED_WORKERS_MAX);
+    sched_begin(sched);
+    if (w->is_ready && w->incarnation == incarnation) {
+        w->is_ready = false;
+        sched->counters.workers_lost++;
+        sched_lose_worker(sched, now_us, worker);
+    }
+    if (sched->pool != NULL && kvpool_fence_lift(sched->pool, incarnation) > 0) {
+        sched->has_news = true;
+    }
+    sched_take_turn(sched, now_us);
+}
+
+enum status
+sched_worker_drain(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_draining)
+{
+    sched_begin(sched);
+    if (worker >= SCHED_WORKERS_MAX || !sched->workers[worker].is_ready) {
+        return ERR(ST_NOT_FOUND, "worker %u is not there", worker);
+    }
+    sched->workers[worker].is_draining = is_draining;
+    sched->has_news = true;
+    sched_take_turn(sched, now_us);
+    return ST_OK;
+}
+
+void
+sched_drain(struct sched *sched, bool is_draining)
+{
+    sched->is_draining = is_draining;
+}

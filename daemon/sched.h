@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sched - the scheduler: events and the time come in, actions go out.
+ *
+ * It decides who is admitted, where a request runs, who gets a block and who must give one back; it
+ * is the single writer of the pool.  No socket, no clock, no thread, no device.  Each function
+ * below the line "events" is one event, complete in itself: when it returns, sched_actions() lists
+ * what has to be done, in order.  Everything an action points to is borrowed until the next event.
+ *
+ * Promises (tests/unit/test_sched_*.c and tests/sim/test_sched_sim.c hold them):
+ *   - a request ends exactly once, with one SCHED_REPLY_END;
+ *   - it holds all of its documents and room for a first part of its answer, or nothing: no request
+ *     waits for blocks of a request that waits for it;
+ *   - the oldest running request is never preempted, so something always finishes;
+ *   - a waiting request is passed by at most SCHED_PASSES_MAX later arrivals;
+ *   - a document that is being built is built once, however many ask for it;
+ *   - a block comes back only when no living worker can still write it. */
+#ifndef DAEMON_SCHED_H
+#define DAEMON_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "daemon/prompt.h"
+#include "daemon/session.h"
+#include "kvpool/kvpool.h"
+
+struct sched;
+
+/* --- limits ---------------------------------------------------------------------------------- */
+
+#define SCHED_WORKERS_MAX     64
+#define SCHED_WAITING_MAX     65536 /* upper limit of the option max-waiting */
+#define SCHED_WORKER_SEQS_MAX 4096  /* credit of one worker */
+#define SCHED_DOCUMENTS_MAX   KVPOOL_CLAIM_DOCS_MAX
+#define SCHED_PASSES_MAX      16 /* later arrivals that may overtake a waiting request */
+#define SCHED_TRIES_MAX       8  /* blocked requests looked at a turn, for one that fits */
+#define SCHED_LOSSES_MAX      2  /* workers a request may lose; then it fails */
+#define SCHED_RETRY_AFTER_MS  1000
+
+struct sched_config {
+    uint32_t block_tokens;
+    uint32_t reserve_tokens; /* of an answer, resident at admission */
+    uint32_t waiting_max;    /* at most SCHED_WAITING_MAX */
+    uint32_t context_max;    /* tokens of prompt and answer; 0: no limit */
+    const struct evict_policy_ops *policy;
+    double pin_share_max;
+    uint64_t seed;
+    bool check_pool; /* kvpool_check after every event: for tests */
+};
+
+enum status sched_new(const struct sched_config *config, struct sched **sched_out);
+void sched_destroy(struct sched **sched);
+
+/* --- actions --------------------------------------------------------------------------------- */
+
+/* A document the worker encodes: tokens [start, n_tokens) into its blocks. */
+struct sched_build {
+    uint64_t build; /* the document's generation in the pool */
+    const uint32_t *ids;
+    uint32_t n_tokens;
+    uint32_t start;
+    const uint32_t *blocks;
+    uint32_t block_count;
+};
+
+struct sched_segment {
+    uint32_t n_tokens;
+    uint32_t offset;
+    const uint32_t *blocks;
+    uint32_t block_count;
+    uint64_t build; /* readable after this build of the same worker; 0: readable */
+};
+
+enum sched_action_kind {
+    SCHED_SEND_ASSIGN, /* worker: session with segments[], builds[0..build_count) */
+    SCHED_SEND_GRANT,  /* worker: more own blocks for a request */
+    SCHED_SEND_STOP,
+    SCHED_SEND_STOP_BUILD,
+    SCHED_REPLY_CHUNK, /* client: tokens */
+    SCHED_REPLY_END,   /* client: the last reply */
+};
+
+/* Why a request ended. */
+enum sched_end {
+    SCHED_END_OK,        /* stop or length */
+    SCHED_END_CANCELLED, /* asked for by the client or an operator */
+    SCHED_END_DEADLINE,
+    SCHED_END_NEVER_FITS, /* more than the pool or the context has */
+    SCHED_END_FULL,       /* the queue, or pinned documents leave no room: retry later */
+    SCHED_END_DRAINING,
+    SCHED_END_FAILED, /* a worker said so, or was lost too often */
+    SCHED_END_NO_MEMORY,
+};
+
+enum sched_finish {
+    SCHED_FINISH_NONE, /* the numbers of the wire's FinishReason */
+    SCHED_FINISH_STOP,
+    SCHED_FINISH_LENGTH,
+    SCHED_FINISH_CANCELLED,
+};
+
+/* What a step produced for one request. */
+struct sched_result {
+    uint64_t request;
+    const uint32_t *ids;
+    size_t id_count;
+    const char *text;
+    size_t text_bytes;
+    const void *extra; /* the shell's; passed through to the chunk */
+    enum sched_finish finish;
+    uint32_t own_tokens;
+    uint32_t tokens_read; /* document tokens the first token's attention read; 0 otherwise */
+    const char *error;    /* NULL: none */
+};
+
+struct sched_action {
+    enum sched_action_kind kind;
+    uint32_t worker;      /* SEND_*: to this worker, */
+    uint64_t incarnation; /* in this life */
+    uint64_t request;
+    const struct session *session; /* ASSIGN, END; NULL for a request refused at the door */
+    uint32_t build_count;          /* ASSIGN */
+    uint64_t build;                /* STOP_BUILD */
+    const uint32_t *blocks;        /* ASSIGN: all own blocks; GRANT: the new ones */
+    uint32_t block_count;
+    const struct sched_result *result; /* CHUNK; END: the last tokens, or NULL */
+    enum sched_end end;                /* END */
+    const char *message;               /* END: for people, "" when all is well */
+    struct session_usage usage;        /* END with a session */
+};
+
+/* What the last event asks for. */
+const struct sched_action *sched_actions(const struct sched *sched, size_t *count_out);
+
+/* --- events ---------------------------------------------------------------------------------- */
+
+/* A request, tokenised and keyed; its contents are taken over.  `id` is the caller's and unique. */
+struct sched_submit {
+    uint64_t id;
+    uint64_t arrival_us;  /* at the daemon, before tokenising */
+    uint64_t deadline_us; /* absolute */
+    uint32_t priority;    /* 0..PROMPT_PRIORITY_MAX */
+    struct prompt prompt;
+};
+
+void sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit);
+
+/* Ends a request.  `is_client_gone`: nobody listens, so there is no reply.  An id that is unknown
+ * or has ended is fine; returns whether there was something to cancel. */
+bool sched_cancel(struct sched *sched, uint64_t now_us, uint64_t id, bool is_client_gone);
+
+/* Deadlines.  To be called no later than sched_wakeup_us() says (UINT64_MAX: not at all). */
+void sched_tick(struct sched *sched, uint64_t now_us);
+uint64_t sched_wakeup_us(const struct sched *sched);
+
+/* The first worker of the device has made the arena.  ST_INVALID: another size than before. */
+enum status sched_set_pool(struct sched *sched, uint32_t block_count);
+
+/* Worker `worker` (below SCHED_WORKERS_MAX) takes requests.  Each life has its own incarnation. */
+void sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
+                        uint32_t seqs_max);
+
+struct sched_step {
+    uint64_t step;
+    const uint64_t *sealed; /* builds complete on the device */
+    size_t sealed_count;
+    const struct sched_result *results;
+    size_t result_count;
+    const uint64_t *released; /* requests whose blocks the worker will not touch any more */
+    size_t released_count;
+    const uint64_t *dropped; /* answers to StopBuild */
+    size_t dropped_count;
+};
+
+/* A message of a life that is over is dropped. */
+void sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
+                       const struct sched_step *step);
+
+/* Its requests move elsewhere.  While its process may live, the blocks it could write are fenced;
+ * sched_worker_gone, when that process is gone for certain, frees them.  Gone implies lost. */
+void sched_worker_lost(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation);
+void sched_worker_gone(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation);
+
+/* A draining worker gets nothing new.  A draining daemon admits nothing new. */
+enum status sched_worker_drain(struct sched *sched, uint64_t now_us, uint32_t worker,
+                               bool is_draining);
+void sched_drain(struct sched *sched, bool is_draining);
+
+/* Operators and the Documents service.  Statuses as in kvpool.h; ST_UNAVAILABLE without a pool. */
+enum status sched_pin(struct sched *sched, const struct dockey *key);
+enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct dockey *key);
+enum status sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key);
+uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
+
+/* --- looking, without touching ------------------------------------------------------------------
+ */
+
+/* The pool, for its numbers and documents; NULL before sched_set_pool. */
+const struct kvpool *sched_pool(const struct sched *sched);
+
+/* Names are stable and only grow. */
+#define SCHED_COUNTERS(X)                                                                          \
+    X(requests_submitted, "requests that reached the scheduler")                                   \
+    X(requests_finished, "answers that ended by stop or length")                                   \
+    X(requests_cancelled, "requests ended by their client or an operator, or whose client went")   \
+    X(requests_refused, "requests refused: too large for the pool or the context, queue full")     \
+    X(requests_failed, "requests ended by an error")                                               \
+    X(deadlines_passed, "requests ended by their deadline")                                        \
+    X(clients_gone, "requests ended because nobody listened any more")                             \
+    X(requests_preempted, "times a request gave its blocks back to another")                       \
+    X(requests_passed, "times a waiting request was overtaken by a later one")                     \
+    X(requests_requeued, "requests moved away from a lost worker")                                 \
+    X(requests_lost_twice, "requests that lost too many workers and failed")                       \
+    X(workers_lost, "lives of workers that ended by silence, death or farewell")                   \
+    X(steps, "steps that workers reported")                                                        \
+    X(prompt_tokens, "tokens of documents and queries of admitted requests")                       \
+    X(completion_tokens, "tokens sent to clients")                                                 \
+    X(tokens_reused, "document tokens read and not built, of ended requests")                      \
+    X(tokens_built, "document tokens encoded")                                                     \
+    X(tokens_padded, "unused slots in the last blocks of documents, of ended requests")            \
+    X(docs_read, "documents read by requests")                                                     \
+    X(docs_read_foreign, "documents read by requests and built by another worker")                 \
+    X(builds_started, "documents sent to a worker to be encoded")                                  \
+    X(builds_sealed, "documents encoded")                                                          \
+    X(builds_dropped, "builds stopped because nobody waited any more")                             \
+    X(builds_lost, "builds lost with their worker")                                                \
+    X(builds_handed_over, "builds that went on for another request")                               \
+    X(messages_late, "messages of an earlier life of a worker, dropped")                           \
+    X(messages_odd, "results for requests that a worker does not have, dropped")
+
+struct sched_counters {
+#define SCHED_COUNTER_FIELD(name, help) uint64_t name;
+    SCHED_COUNTERS(SCHED_COUNTER_FIELD)
+#undef SCHED_COUNTER_FIELD
+};
+
+struct sched_gauges {
+    uint32_t waiting, running, starving, workers_ready;
+    bool is_draining;
+};
+
+const struct sched_counters *sched_counters(const struct sched *sched);
+struct sched_gauges sched_gauges(const struct sched *sched);
+
+struct sched_worker_info {
+    uint64_t incarnation;
+    bool is_ready, is_draining;
+    uint32_t running, seqs_max;
+    uint64_t steps, docs_built, tokens_built, docs_read, docs_read_foreign, tokens_decoded;
+};
+
+/* False if the worker has never been ready. */
+bool sched_worker_info(const struct sched *sched, uint32_t worker,
+                       struct sched_worker_info *info_out);
+
+/* Walks the requests in no order; `cursor` starts at NULL; NULL at the end. */
+const struct session *sched_next_session(const struct sched *sched, const struct session *cursor);
+
+#endif

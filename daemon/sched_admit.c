@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who comes in next, and where it runs.
+ *
+ * The queue is first come, first served by priority.  A request that does not fit yet may be passed
+ * by a smaller or luckier one, and a low priority by a higher one; but each waiting request counts
+ * who passed it.  As older ones are passed whenever younger ones are, the oldest has the highest
+ * count; at SCHED_PASSES_MAX nobody comes in before it.  Then running requests end, blocks come
+ * back, builds seal: it gets in.  So nothing starves, at the price of an emptier machine for a
+ * moment.
+ *
+ * The worker: documents that are being built bind a request to their worker, which orders the build
+ * before the reader.  Built on two workers, or on one without credit: the request waits until they
+ * are sealed, without holding anything.  Otherwise the least loaded worker with credit. */
+#include "daemon/sched_state.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#include "common/mem.h"
+
+enum verdict {
+    ADMITTED,
+    BLOCKED,   /* not now; another one may fit */
+    NO_CREDIT, /* no worker takes anything */
+    REFUSED,   /* never: it has been closed */
+};
+
+bool
+sched_never_fits(const struct sched *sched, const struct session *session)
+{
+    return sched->pool != NULL
+           && kvpool_fits(sched->pool, session->wants, session->prompt.document_count,
+                          session_own_tokens_max(session))
+                  == ST_INVALID;
+}
+
+static bool
+comes_before(const struct session *a, const struct session *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
+}
+
+void
+sched_enqueue(struct sched *sched, struct session *session)
+{
+    struct list_node *at = &sched->queue;
+
+    /* From the end: a new request usually goes last. */
+    while (at->prev != &sched->queue
+           && comes_before(session, LIST_ENTRY(at->prev, struct session, queue_link))) {
+        at = at->prev;
+    }
+    list_insert_before(at, &session->queue_link);
+    at = &sched->waiting;
+    while (at->prev != &sched->waiting
+           && session->order < LIST_ENTRY(at->prev, struct session, age_link)->order) {
+        at = at->prev;
+    }
+    list_insert_before(at, &session->age_link);
+    if (at != &sched->waiting) {
+        /* A returning request keeps the rule that the oldest has been passed most often. */
+        uint32_t passed = LIST_ENTRY(at, struct session, age_link)->passed;
+
+        session->passed = session->passed > passed ? session->passed : passed;
+    }
+    sched->waiting_count++;
+    sched->has_news = true;
+}
+
+static bool
+has_credit(const struct worker *worker)
+{
+    return worker->is_ready && !worker->is_draining && worker->assigned < worker->seqs_max;
+}
+
+/* The worker with the smallest share of its credit in use; among equals the one that waited
+ * longest. */
+static uint32_t
+least_loaded(const struct sched *sched)
+{
+    uint32_t best = SESSION_WORKER_NONE;
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        const struct worker *worker = &sched->workers[i];
+
+        if (!has_credit(worker)) {
+            continue;
+        }
+        if (best != SESSION_WORKER_NONE) {
+            const struct worker *other = &sched->workers[best];
+            uint64_t mine = (uint64_t)worker->assigned * other->seqs_max;
+            uint64_t its = (uint64_t)other->assigned * worker->seqs_max;
+
+            if (mine > its || (mine == its && worker->last_assigned >= other->last_assigned)) {
+                continue;
+            }
+        }
+        best = i;
+    }
+    return best;
+}
+
+struct build *
+sched_find_build(const struct sched *sched, uint64_t id)
+{
+    struct htab_node *node = htab_find(&sched->builds, htab_mix(id), &id);
+
+    return node == NULL ? NULL : HTAB_ENTRY(node, struct build, by_id);
+}
+
+static enum verdict
+choose_worker(const struct sched *sched, const struct session *session, uint32_t *worker_out)
+{
+    uint32_t bound = SESSION_WORKER_NONE;
+
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        const struct kvpool_doc *doc = kvpool_find(sched->pool, &session->wants[i].key);
+
+        if (doc == NULL || kvpool_doc_builder(doc) == 0) {
+            continue;
+        }
+        const struct build *build = sched_find_build(sched, kvpool_doc_generation(doc));
+
+        assert(build != NULL);
+        if (build->is_dropping || (bound != SESSION_WORKER_NONE && bound != build->worker)) {
+            return BLOCKED;
+        }
+        bound = build->worker;
+    }
+    if (bound == SESSION_WORKER_NONE) {
+        *worker_out = least_loaded(sched);
+        return *worker_out == SESSION_WORKER_NONE ? NO_CREDIT : ADMITTED;
+    }
+    *worker_out = bound;
+    return has_credit(&sched->workers[bound]) ? ADMITTED : BLOCKED;
+}
+
+static void
+forget_builds(struct sched *sched, struct session *session)
+{
+    LIST_FOR_EACH_SAFE(node, &session->owned_builds)
+    {
+        struct build *build = LIST_ENTRY(node, struct build, owner_link);
+
+        list_unlink(node);
+        htab_remove(&sched->builds, &build->by_id);
+        kvpool_doc_abandon(sched->pool, build->doc, 0);
+        mem_free(build);
+    }
+}
+
+static enum status
+add_build(struct sched *sched, struct session *session, uint32_t worker,
+          const struct kvpool_want *want)
+{
+    uint64_t id = kvpool_doc_generation(want->doc);
+    struct build *build = mem_zalloc(1, sizeof(*build));
+
+    if (build == NULL || htab_insert(&sched->builds, htab_mix(id), &build->by_id) != ST_OK) {
+        mem_free(build);
+        /* Not in the table, so forget_builds will not see it. */
+        kvpool_doc_abandon(sched->pool, want->doc, 0);
+        return ERR(ST_NO_MEMORY, "no memory for a build");
+    }
+    build->id = id;
+    build->owner = session;
+    build->doc = want->doc;
+    build->worker = worker;
+    build->start = want->tokens_ready;
+    list_push_back(&session->owned_builds, &build->owner_link);
+    return ST_OK;
+}
+
+/* One record for each distinct document that this claim builds. */
+static enum status
+add_builds(struct sched *sched, struct session *session, uint32_t worker)
+{
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        const struct kvpool_want *want = &session->wants[i];
+
+        if (want->must_build && sched_find_build(sched, kvpool_doc_generation(want->doc)) == NULL) {
+            TRY(add_build(sched, session, worker, want));
+        }
+    }
+    return ST_OK;
+}
+
+/* After a failure in the middle: what has no record yet leaves the index too. */
+static void
+abandon_rest(struct sched *sched, struct session *session)
+{
+    forget_builds(sched, session);
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        const struct kvpool_want *want = &session->wants[i];
+
+        if (want->must_build && kvpool_find(sched->pool, &want->key) == want->doc) {
+            kvpool_doc_abandon(sched->pool, want->doc, 0);
+        }
+    }
+    kvpool_claim_release(sched->pool, &session->claim, 0);
+}
+
+static void
+describe_segments(struct session *session)
+{
+    uint32_t offset = 0;
+
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        const struct kvpool_want *want = &session->wants[i];
+        struct sched_segment *segment = &session->segments[i];
+
+        *segment = (struct sched_segment){.n_tokens = want->n_tokens, .offset = offset};
+        offset += want->n_tokens;
+        if (want->doc == NULL) {
+            continue;
+        }
+        segment->blocks = kvpool_doc_blocks(want->doc, &segment->block_count);
+        if (!kvpool_doc_is_ready(want->doc)) {
+            segment->build = kvpool_doc_generation(want->doc);
+        }
+    }
+}
+
+static uint32_t
+describe_builds(struct sched *sched, struct session *session)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, &session->owned_builds)
+    {
+        const struct build *build = LIST_ENTRY(node, struct build, owner_link);
+        struct sched_build *out = &session->builds[count++];
+        size_t i = 0;
+
+        while (session->wants[i].doc != build->doc) {
+            i++;
+        }
+        *out = (struct sched_build){
+            .build = build->id,
+            .ids = tokens_ids(session->prompt.documents[i].tokens),
+            .n_tokens = session->wants[i].n_tokens,
+            .start = build->start,
+        };
+        out->blocks = kvpool_doc_blocks(build->doc, &out->block_count);
+        sched->counters.builds_started++;
+    }
+    return count;
+}
+
+static void
+push_assign(struct sched *sched, struct session *session)
+{
+    struct sched_action *action;
+
+    if (session_is_warm(session) && list_is_empty(&session->owned_builds)) {
+        return; /* others build all of it, or it is there */
+    }
+    action = sched_push(sched, SCHED_SEND_ASSIGN, session);
+    describe_segments(session);
+    action->build_count = describe_builds(sched, session);
+    action->worker = session->worker;
+    action->incarnation = session->incarnation;
+    action->blocks = kvpool_claim_blocks(session->claim, &action->block_count);
+}
+
+/* Whoever is older than `session` and waits has been passed. */
+static void
+count_passes(struct sched *sched, const struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->waiting)
+    {
+        struct session *other = LIST_ENTRY(node, struct session, age_link);
+
+        if (other->order >= session->order) {
+            return;
+        }
+        other->passed++;
+        sched->counters.requests_passed++;
+    }
+}
+
+static void
+note_first_admission(struct sched *sched, struct session *session, uint64_t now_us)
+{
+    if (session->admitted_us != 0) {
+        return;
+    }
+    session->admitted_us = now_us;
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        session->documents[i] = (struct session_document){
+            .tokens_ready = session->wants[i].tokens_ready,
+            .reason = session->wants[i].reason,
+        };
+    }
+    sched->counters.prompt_tokens +=
+        session_usage(session, sched->config.block_tokens, now_us).prompt_tokens;
+}
+
+static void
+start(struct sched *sched, struct session *session, uint32_t worker, uint64_t now_us)
+{
+    struct list_node *at = &sched->running;
+
+    list_unlink(&session->queue_link);
+    list_unlink(&session->age_link);
+    sched->waiting_count--;
+    while (at->prev != &sched->running
+           && session->order < LIST_ENTRY(at->prev, struct session, age_link)->order) {
+        at = at->prev;
+    }
+    list_insert_before(at, &session->age_link);
+    sched->running_count++;
+    sched->warm_count += session_is_warm(session);
+    session_move(session, SESSION_ADMIT);
+    session->worker = worker;
+    session->incarnation = sched->workers[worker].incarnation;
+    session->own_tokens = 0;
+    session->is_released = session_is_warm(session); /* the worker knows only its builds */
+    session->drops_pending = 0;
+    session->passed = 0;
+    sched->workers[worker].assigned++;
+    sched->workers[worker].last_assigned = ++sched->next_turn;
+    note_first_admission(sched, session, now_us);
+    push_assign(sched, session);
+}
+
+/* Blocks of its own that a request needs now: query, what it has said, a first part of what it
+ * will. */
+static uint32_t
+own_blocks_now(const struct sched *sched, const struct session *session)
+{
+    uint32_t left;
+
+    if (session_is_warm(session)) {
+        return 0;
+    }
+    left = session->prompt.sampling.max_tokens - session->sent_count;
+    if (left > sched->config.reserve_tokens) {
+        left = sched->config.reserve_tokens;
+    }
+    return kvpool_blocks_for(sched->pool, (uint64_t)tokens_count(session->prompt.query)
+                                              + session->sent_count + left);
+}
+
+static enum verdict
+try_admit(struct sched *sched, struct session *session, uint64_t now_us)
+{
+    uint32_t worker = SESSION_WORKER_NONE;
+    enum verdict verdict = choose_worker(sched, session, &worker);
+    enum status st;
+
+    if (verdict != ADMITTED) {
+        return verdict;
+    }
+    if (sched_never_fits(sched, session)) {
+        sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
+        return REFUSED;
+    }
+    st = kvpool_claim(sched->pool, session->wants, session->prompt.document_count,
+                      own_blocks_now(sched, session), session->id, &session->claim);
+    if (st == ST_NO_MEMORY) {
+        return BLOCKED;
+    }
+    if (st != ST_OK) {
+        sched_close(sched, now_us, session, SCHED_END_FAILED, NULL, status_detail());
+        return REFUSED;
+    }
+    if (add_builds(sched, session, worker) != ST_OK) {
+        abandon_rest(sched, session);
+        return BLOCKED;
+    }
+    count_passes(sched, session);
+    start(sched, session, worker, now_us);
+    return ADMITTED;
+}
+
+/* Nothing is on its way back and the first in line still does not fit: only an unpin would help. */
+static bool
+is_stuck(const struct sched *sched)
+{
+    struct kvpool_stats stats;
+
+    kvpool_stats(sched->pool, &stats);
+    return sched->running_count == 0 && stats.blocks_quarantined == 0;
+}
+
+/* The last refusal of the pool says what is missing. */
+static void
+close_stuck(struct sched *sched, struct session *session, uint64_t now_us)
+{
+    char message[SESSION_MESSAGE_BYTES];
+    struct kvpool_stats stats;
+
+    kvpool_stats(sched->pool, &stats);
+    (void)snprintf(message, sizeof(message), "%s; %u of the pool's %u blocks are pinned",
+                   status_detail(), stats.blocks_pinned, stats.block_count);
+    sched_close(sched, now_us, session, SCHED_END_FULL, NULL, message);
+}
+
+static struct session *
+overdue(const struct sched *sched)
+{
+    struct session *oldest;
+
+    if (list_is_empty(&sched->waiting)) {
+        return NULL;
+    }
+    oldest = LIST_ENTRY(sched->waiting.next, struct session, age_link);
+    return oldest->passed >= SCHED_PASSES_MAX ? oldest : NULL;
+}
+
+/* The next one to try: the overdue one and nobody else, or who follows `after` in the queue. */
+static struct session *
+next_candidate(const struct sched *sched, const struct list_node *after)
+{
+    struct session *first = overdue(sched);
+
+    if (first != NULL) {
+        return after == &sched->queue ? first : NULL;
+    }
+    return after->next == &sched->queue ? NULL
+                                        : LIST_ENTRY(after->next, struct session, queue_link);
+}
+
+void
+sched_admit(struct sched *sched, uint64_t now_us)
+{
+    const struct list_node *after = &sched->queue; /* everybody up to it is blocked */
+    struct session *session;
+    uint32_t blocked = 0;
+
+    /* A starving answer comes before a new one: what is free now is its. */
+    if (!sched->has_news || sched->pool == NULL || sched->starving_count > 0) {
+        return;
+    }
+    sched->has_news = false;
+    while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
+        switch (try_admit(sched, session, now_us)) {
+        case ADMITTED:
+        case REFUSED: break;
+        case NO_CREDIT: return;
+        case BLOCKED:
+            if (is_stuck(sched)) {
+                close_stuck(sched, session, now_us);
+                break;
+            }
+            after = &session->queue_link;
+            blocked++;
+            break;
+        }
+    }
+}

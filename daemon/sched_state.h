@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sched_state - what the files of the scheduler share; nobody else includes this.
+ *
+ *   sched.c        events: who calls what; sched_documents.c the same for operators
+ *   sched_admit.c  the queue, the choice of a worker, the claim, the Assign
+ *   sched_room.c   growing answers, preemption
+ *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
+ *   sched_view.c   numbers for people
+ *
+ * Lists: `queue` holds the waiting by priority, then age; `waiting` the same by age; `running`
+ * whoever holds a claim, by age.  Every build in progress is in `builds` and in its owner's list.
+ */
+#ifndef DAEMON_SCHED_STATE_H
+#define DAEMON_SCHED_STATE_H
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "daemon/sched.h"
+
+struct worker {
+    bool is_known; /* it has been ready, in this life or an earlier one */
+    bool is_ready;
+    bool is_draining;
+    uint64_t incarnation;
+    uint32_t seqs_max;
+    uint32_t assigned;      /* requests that use its credit */
+    uint64_t last_assigned; /* turn; spreads equal choices */
+    struct sched_worker_info info;
+};
+
+/* A document on its way from building to sealed. */
+struct build {
+    uint64_t id; /* the document's generation */
+    struct htab_node by_id;
+    struct list_node owner_link;
+    struct session *owner; /* the claim that answers for it */
+    struct kvpool_doc *doc;
+    uint32_t worker;
+    uint32_t start;   /* tokens before it were resident */
+    bool is_dropping; /* StopBuild is sent */
+};
+
+struct sched {
+    struct sched_config config;
+    struct kvpool *pool;
+    struct htab sessions;
+    struct htab builds;
+    struct list_node queue, waiting, running, ended;
+    uint32_t waiting_count, running_count, warm_count, starving_count;
+    uint64_t next_order;
+    uint64_t next_turn;
+    uint64_t event; /* counts events */
+    uint64_t wakeup_us;
+    bool is_draining;
+    bool has_news; /* something changed that may let a waiting request in */
+    struct worker workers[SCHED_WORKERS_MAX];
+    struct sched_action *actions;
+    size_t action_count, action_capacity;
+    size_t action_need; /* at most this many can follow from one event; always <= capacity */
+    char message[SESSION_MESSAGE_BYTES]; /* of a refusal at the door */
+    struct sched_counters counters;
+};
+
+/* sched.c */
+
+/* Every event begins with the one and, if it changed anything, ends with the other. */
+void sched_begin(struct sched *sched);
+void sched_take_turn(struct sched *sched, uint64_t now_us);
+
+/* Room for it was made when the session came in, so this cannot fail. */
+struct sched_action *sched_push(struct sched *sched, enum sched_action_kind kind,
+                                const struct session *session);
+/* Takes the session out of all tables; its storage lives until the next event. */
+void sched_bury(struct sched *sched, struct session *session);
+
+/* sched_admit.c */
+
+void sched_enqueue(struct sched *sched, struct session *session);
+void sched_admit(struct sched *sched, uint64_t now_us);
+/* More blocks than there are?  Then status_detail() has both sizes. */
+bool sched_never_fits(const struct sched *sched, const struct session *session);
+struct build *sched_find_build(const struct sched *sched, uint64_t id);
+
+/* sched_room.c */
+
+void sched_grow(struct sched *sched, uint64_t now_us);
+
+/* sched_close.c */
+
+/* The client's last reply; the blocks follow when the worker has let go.  `message` is copied. */
+void sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum sched_end end,
+                 const struct sched_result *result, const char *message);
+/* The same, by a result of the worker, which lets go of the request by itself. */
+void sched_close_by_worker(struct sched *sched, uint64_t now_us, struct session *session,
+                           enum sched_end end, const struct sched_result *result,
+                           const char *message);
+/* Asks the worker to let go of a running request and of the builds that were only for it. */
+void sched_stop_request(struct sched *sched, struct session *session);
+void sched_preempt(struct sched *sched, struct session *session);
+/* The worker let go of the request, or of one of its builds: have all its blocks come back? */
+void sched_settle(struct sched *sched, struct session *session);
+void sched_seal_build(struct sched *sched, struct build *build);
+void sched_drop_build(struct sched *sched, struct build *build);
+void sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session - one request from its arrival to the return of its last block, as a state table.
+ *
+ *   state        admit     preempt      close      release   lose
+ *   waiting      running   -            ended      -         -
+ *   running      -         preempting   closing    -         waiting
+ *   preempting   -         -            closing    waiting   waiting
+ *   closing      -         -            closing    ended     ended
+ *
+ * `close`: the client has its last reply (finished, cancelled, deadline, failed).  `release`: the
+ * worker has said that it touches none of the request's blocks any more.  `lose`: its worker is
+ * silent or dead. Only running, preempting and closing hold a claim on the pool. */
+#ifndef DAEMON_SESSION_H
+#define DAEMON_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "common/status.h"
+#include "daemon/prompt.h"
+#include "kvpool/kvpool.h"
+
+#define SESSION_WORKER_NONE   UINT32_MAX
+#define SESSION_MESSAGE_BYTES 256
+#define SESSION_TOKENS_MAX    (1u << 30) /* of one prompt */
+
+enum session_state {
+    SESSION_WAITING,
+    SESSION_RUNNING,
+    SESSION_PREEMPTING, /* Stop is sent; goes back to the queue when its blocks are back */
+    SESSION_CLOSING,    /* the client has its end; the worker still holds blocks */
+    SESSION_ENDED,
+    SESSION_STATES,
+};
+
+enum session_event {
+    SESSION_ADMIT,
+    SESSION_PREEMPT,
+    SESSION_CLOSE,
+    SESSION_RELEASE,
+    SESSION_LOSE,
+    SESSION_EVENTS,
+};
+
+/* What the first admission found; a later one (after a preemption) must not count as a hit. */
+struct session_document {
+    uint32_t tokens_ready;
+    enum kvpool_miss reason;
+};
+
+struct sched_segment;
+struct sched_build;
+
+struct session {
+    uint64_t id;
+    struct htab_node by_id;
+    struct list_node queue_link; /* waiting: by priority, then age */
+    struct list_node age_link;   /* waiting or running, by age */
+    enum session_state state;
+
+    struct prompt prompt;
+    uint64_t order; /* age: lower is older; kept over preemptions */
+    uint32_t priority;
+    uint32_t passed; /* later arrivals admitted before this one */
+    uint64_t arrival_us, deadline_us;
+    uint64_t admitted_us, first_token_us; /* 0: not yet */
+    uint32_t doc_tokens;                  /* of its documents, repeated ones repeatedly */
+
+    struct kvpool_want *wants; /* [document_count]; `doc` is valid while there is a claim */
+    struct kvpool_claim *claim;
+    struct sched_segment *segments; /* [document_count], for the Assign */
+    struct sched_build *builds;     /* [document_count], for the Assign */
+    struct list_node owned_builds;  /* struct build: what it is building */
+    uint32_t drops_pending;         /* StopBuilds that the worker has not answered */
+    bool is_released;               /* the worker let go of the request itself */
+
+    uint32_t worker;
+    uint64_t incarnation;
+    uint32_t own_tokens;   /* in its own segment, as last reported */
+    bool is_starving;      /* needs a block that is not there */
+    uint64_t result_event; /* the event that brought its last result: one a step */
+
+    uint32_t *sent_ids; /* [max_tokens] */
+    uint32_t sent_count;
+    uint64_t sent_text_bytes;
+
+    struct session_document *documents; /* [document_count] */
+    uint32_t tokens_read;               /* by the attention of the first token */
+    uint32_t tokens_built;
+    uint32_t preemptions, losses;
+    char message[SESSION_MESSAGE_BYTES];
+};
+
+/* Takes over the prompt's contents, also on failure.  ST_INVALID: too many tokens; ST_NO_MEMORY. */
+enum status session_new(uint64_t id, struct prompt *prompt, struct session **session_out);
+
+/* It must hold no claim and be in no list.  NULL is fine. */
+void session_destroy(struct session **session);
+
+/* Moves to the next state of the table; asserts that there is one. */
+void session_move(struct session *session, enum session_event event);
+
+const char *session_state_name(enum session_state state);
+
+/* Only builds documents: no own tokens, nothing to stream. */
+bool session_is_warm(const struct session *session);
+
+/* Tokens its own segment may come to hold: query and whole answer. */
+uint32_t session_own_tokens_max(const struct session *session);
+
+/* Numbers for the client, counted from what workers reported. */
+struct session_usage {
+    uint32_t prompt_tokens, query_tokens, completion_tokens;
+    uint32_t tokens_reused, tokens_built, tokens_padded;
+    uint64_t queue_us, ttft_us, total_us;
+    uint32_t worker, preemptions;
+    uint64_t seed;
+};
+
+struct session_usage session_usage(const struct session *session, uint32_t block_tokens,
+                                   uint64_t now_us);
+
+#endif

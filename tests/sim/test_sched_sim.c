@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The real scheduler through thousands of random events: requests of all sizes, cancels, deadlines,
+ * clients that go, workers that answer late, fall silent, die and come back.  sched_world checks
+ * every event; here we check that in the end every request has ended and the pool is clean. */
+#include "common/htab.h"
+#include "tests/support/check_main.h"
+#include "tests/support/sched_world.h"
+
+#define EVENTS   2000
+#define RUNS     8
+#define REQUESTS 500
+
+static uint64_t random_state;
+
+static uint32_t
+below(uint32_t limit)
+{
+    random_state++;
+    return (uint32_t)(htab_mix(random_state) % limit);
+}
+
+static void
+submit_random(struct world *world, uint32_t block_count)
+{
+    uint32_t docs[6];
+    uint32_t count = below(6);
+    uint32_t own_max = block_count * 2; /* in tokens; blocks hold 4 */
+
+    for (uint32_t i = 0; i < count; i++) {
+        /* A few popular documents, 0 to 40 tokens; the id says the length. */
+        uint32_t rank = below(4) == 0 ? below(40) : below(6);
+
+        docs[i] = (rank * 7 % 41) * 1000 + rank;
+    }
+    world_submit(world, (struct world_ask){
+                            .docs = docs,
+                            .doc_count = count,
+                            .query = 1 + below(20),
+                            .max_tokens = 1 + below(own_max),
+                            .priority = below(3) * 50,
+                            .timeout_us = below(10) == 0 ? 1 + below(300) : 0,
+                            .is_warm = count > 0 && below(12) == 0,
+                        });
+}
+
+static void
+disturb_worker(struct world *world, uint32_t worker, bool *is_silent)
+{
+    switch (below(4)) {
+    case 0:
+        if (world_is_alive(world, worker)) {
+            world_kill(world, worker);
+            *is_silent = false;
+        }
+        break;
+    case 1:
+        if (world_is_alive(world, worker) && !*is_silent) {
+            world_silence(world, worker);
+            *is_silent = true;
+        }
+        break;
+    default:
+        if (!world_is_alive(world, worker)) {
+            world_start(world, worker);
+        }
+    }
+}
+
+static void
+random_event(struct world *world, struct world_config config, uint32_t *submitted,
+             bool is_silent[WORLD_WORKERS_MAX])
+{
+    uint32_t worker = below(config.workers);
+
+    switch (below(16)) {
+    case 0:
+    case 1:
+    case 2:
+        if (*submitted < REQUESTS) {
+            submit_random(world, config.block_count);
+            ++*submitted;
+        }
+        break;
+    case 3:
+        if (*submitted > 0 && below(2) == 0) {
+            (void)world_cancel(world, 1 + below(*submitted + 3), below(2) == 0);
+        }
+        break;
+    case 4: world_pass(world, below(20)); break;
+    case 5: world_work(world, worker); break; /* its report is late */
+    case 6:
+        if (below(20) == 0) {
+            disturb_worker(world, worker, &is_silent[worker]);
+        }
+        break;
+    case 7: (void)sched_evict(world_sched(world), world_now(world), below(3)); break;
+    default: (void)world_step(world, worker); break;
+    }
+}
+
+static void
+settle(struct world *world, struct world_config config)
+{
+    for (uint32_t i = 0; i < config.workers; i++) {
+        if (world_is_alive(world, i)) {
+            world_kill(world, i);
+        }
+        world_start(world, i);
+    }
+    ck_assert_uint_lt(world_run(world, 200000), 200000);
+}
+
+START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
+{
+    unsigned long long seed = test_seed();
+    uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
+    uint64_t preempted = 0, requeued = 0;
+
+    for (uint32_t run = 0; run < RUNS; run++) {
+        struct world_config config;
+        struct world *world;
+        uint32_t submitted = 0;
+        bool is_silent[WORLD_WORKERS_MAX] = {false};
+
+        random_state = htab_mix(seed * 1000 + run);
+        config = (struct world_config){
+            .block_count = 40 + below(60),
+            .block_tokens = 4,
+            .reserve_tokens = 1 + below(16),
+            .waiting_max = 50 + below(500),
+            .workers = 1 + below(3),
+            .seqs_max = 1 + below(8),
+            .build_tokens = 1 + below(20),
+        };
+        world = world_new(config);
+        for (uint32_t i = 0; i < EVENTS; i++) {
+            random_event(world, config, &submitted, is_silent);
+        }
+        settle(world, config);
+        ck_assert_uint_eq(world_open(world), 0);
+        world_check_clean(world);
+        for (uint32_t id = 1; id <= submitted; id++) {
+            ends[world_get(world, id)->end]++;
+        }
+        preempted += sched_counters(world_sched(world))->requests_preempted;
+        requeued += sched_counters(world_sched(world))->requests_requeued;
+        world_destroy(world);
+    }
+    printf("ok %u, cancelled %u, deadline %u, never fits %u, full %u, failed %u; preempted %llu, "
+           "requeued %llu\n",
+           ends[SCHED_END_OK], ends[SCHED_END_CANCELLED], ends[SCHED_END_DEADLINE],
+           ends[SCHED_END_NEVER_FITS], ends[SCHED_END_FULL], ends[SCHED_END_FAILED],
+           (unsigned long long)preempted, (unsigned long long)requeued);
+    /* A simulation in which nothing happens proves nothing. */
+    ck_assert_uint_gt(ends[SCHED_END_OK], 100);
+    ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);
+    ck_assert_uint_gt(preempted, 10);
+    ck_assert_uint_gt(requeued, 10);
+}
+END_TEST
+
+CHECK_MAIN("sched_sim", whatever_happens_every_request_ends_once_and_the_pool_is_clean)

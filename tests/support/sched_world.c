@@ -1,0 +1,756 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/sched_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "common/htab.h"
+#include "common/mem.h"
+
+#define WORKER_ITEMS_MAX 1024 /* runs, builds, letters of one fake worker */
+#define DOCS_MAX         64   /* documents of one request */
+#define OWN_BLOCKS_MAX   256
+
+struct fake_blocks {
+    uint32_t ids[OWN_BLOCKS_MAX];
+    uint32_t count;
+};
+
+struct fake_build {
+    uint64_t id;
+    uint32_t done, n_tokens;
+    struct fake_blocks blocks; /* that it writes */
+};
+
+struct fake_run {
+    uint64_t request;
+    uint32_t query, max_tokens, sent;
+    struct fake_blocks own;
+    struct fake_blocks read; /* blocks of its documents, repeated ones repeatedly */
+    uint64_t waits_for[DOCS_MAX];
+    uint32_t wait_count;
+    uint32_t doc_tokens;
+    bool has_read;
+};
+
+struct letter {
+    enum sched_action_kind kind;
+    uint64_t request, build;
+    struct fake_run *run; /* owned; ASSIGN with a request */
+    struct fake_build *builds[DOCS_MAX];
+    uint32_t build_count;
+    struct fake_blocks blocks; /* GRANT */
+};
+
+struct report {
+    struct sched_step step;
+    struct sched_result results[WORKER_ITEMS_MAX];
+    uint32_t ids[WORKER_ITEMS_MAX];
+    uint64_t sealed[WORKER_ITEMS_MAX], released[WORKER_ITEMS_MAX], dropped[WORKER_ITEMS_MAX];
+};
+
+struct fake_worker {
+    bool is_alive; /* its process runs, and may write */
+    bool is_heard; /* the daemon counts on it */
+    uint64_t incarnation;
+    uint64_t steps;
+    struct fake_run *runs[WORKER_ITEMS_MAX];
+    uint32_t run_count;
+    struct fake_build *builds[WORKER_ITEMS_MAX];
+    uint32_t build_count;
+    struct letter *inbox[WORKER_ITEMS_MAX];
+    uint32_t inbox_count;
+    struct report *outbox[WORKER_ITEMS_MAX];
+    uint32_t outbox_count;
+    uint16_t *uses;   /* [block_count] reads and writes that it may still do */
+    uint16_t *writes; /* [block_count] */
+};
+
+struct world {
+    struct world_config config;
+    struct sched *sched;
+    uint64_t now_us;
+    uint64_t next_id, next_incarnation;
+    uint32_t open_count;
+    struct fake_worker workers[WORLD_WORKERS_MAX];
+    struct world_request requests[WORLD_REQUESTS_MAX];
+    uint32_t builds_started[1u << 16];
+};
+
+static uint32_t
+token_of(uint64_t request, uint32_t index)
+{
+    return (uint32_t)htab_mix(request * 1000003u + index) & 0xffffu;
+}
+
+uint32_t
+world_doc_tokens(uint32_t doc)
+{
+    return doc / 1000;
+}
+
+struct dockey
+world_doc_key(uint32_t doc)
+{
+    struct dockey key;
+
+    for (size_t i = 0; i < DOCKEY_BYTES / sizeof(uint64_t); i++) {
+        uint64_t word = htab_mix(doc * 4u + i);
+
+        memcpy(key.bytes + i * sizeof(word), &word, sizeof(word));
+    }
+    return key;
+}
+
+/* --- who may touch which block ------------------------------------------------------------------
+ */
+
+static void
+use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *blocks, bool is_write)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        uint32_t block = blocks->ids[i];
+
+        ck_assert_uint_lt(block, world->config.block_count);
+        for (uint32_t v = 0; v < WORLD_WORKERS_MAX; v++) {
+            const struct fake_worker *other = &world->workers[v];
+
+            if (is_write) {
+                /* What a silent worker reads does not matter: its results are dropped. */
+                ck_assert_msg(other->writes[block] == 0
+                                  && (!other->is_heard || !other->uses[block]),
+                              "block %u given out while in use", block);
+            } else {
+                ck_assert_msg(v == worker || other->writes[block] == 0,
+                              "block %u read while another worker writes it", block);
+            }
+        }
+        w->uses[block]++;
+        w->writes[block] += is_write;
+    }
+}
+
+static void
+let_go_blocks(struct fake_worker *w, const struct fake_blocks *blocks, bool is_write)
+{
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        ck_assert_uint_gt(w->uses[blocks->ids[i]], 0);
+        w->uses[blocks->ids[i]]--;
+        w->writes[blocks->ids[i]] -= is_write;
+    }
+}
+
+static void
+add_blocks(struct fake_blocks *to, const uint32_t *ids, uint32_t count)
+{
+    ck_assert_uint_le(to->count + count, OWN_BLOCKS_MAX);
+    if (count > 0) {
+        memcpy(to->ids + to->count, ids, count * sizeof(ids[0]));
+    }
+    to->count += count;
+}
+
+/* --- actions ------------------------------------------------------------------------------------
+ */
+
+static void
+copy_builds(struct world *world, const struct sched_action *action, struct letter *letter)
+{
+    const struct session *session = action->session;
+
+    for (uint32_t i = 0; i < action->build_count; i++) {
+        const struct sched_build *from = &session->builds[i];
+        struct fake_build *build = mem_zalloc(1, sizeof(*build));
+        uint32_t first = from->start / world->config.block_tokens;
+
+        ck_assert_uint_eq(from->start % world->config.block_tokens, 0);
+        ck_assert_uint_lt(from->start, from->n_tokens);
+        build->id = from->build;
+        build->done = from->start;
+        build->n_tokens = from->n_tokens;
+        add_blocks(&build->blocks, from->blocks + first, from->block_count - first);
+        use_blocks(world, action->worker, &build->blocks, true);
+        world->builds_started[from->ids[0]]++;
+        letter->builds[letter->build_count++] = build;
+    }
+}
+
+static struct fake_run *
+copy_run(struct world *world, const struct sched_action *action)
+{
+    const struct session *session = action->session;
+    struct world_request *request = &world->requests[session->id];
+    struct fake_run *run = mem_zalloc(1, sizeof(*run));
+    uint32_t offset = 0;
+
+    run->request = session->id;
+    run->query = tokens_count(session->prompt.query);
+    run->max_tokens = session->prompt.sampling.max_tokens;
+    run->sent = session->sent_count;
+    ck_assert_uint_eq(run->sent, request->tokens);
+    ck_assert_uint_eq(run->sent, session->sent_text_bytes);
+    for (uint32_t i = 0; i < run->sent; i++) {
+        ck_assert_uint_eq(session->sent_ids[i], token_of(run->request, i));
+    }
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        const struct sched_segment *segment = &session->segments[i];
+
+        ck_assert_uint_eq(segment->offset, offset);
+        offset += segment->n_tokens;
+        add_blocks(&run->read, segment->blocks, segment->block_count);
+        if (segment->build != 0) {
+            run->waits_for[run->wait_count++] = segment->build;
+        }
+    }
+    run->doc_tokens = offset;
+    add_blocks(&run->own, action->blocks, action->block_count);
+    ck_assert_uint_ge(run->own.count * world->config.block_tokens, run->query + run->sent);
+    use_blocks(world, action->worker, &run->own, true);
+    use_blocks(world, action->worker, &run->read, false);
+    request->assigns++;
+    request->last_worker = action->worker;
+    return run;
+}
+
+static void
+check_not_oldest(struct world *world, const struct session *stopped)
+{
+    bool has_older = false;
+
+    if (stopped->state != SESSION_PREEMPTING) {
+        return;
+    }
+    for (const struct session *s = sched_next_session(world->sched, NULL); s != NULL;
+         s = sched_next_session(world->sched, s)) {
+        has_older |= s->state == SESSION_RUNNING && s->order < stopped->order;
+    }
+    ck_assert_msg(has_older, "the oldest running request %llu was preempted",
+                  (unsigned long long)stopped->id);
+}
+
+static uint32_t
+find_run(const struct fake_worker *w, uint64_t request)
+{
+    uint32_t i = 0;
+
+    while (i < w->run_count && w->runs[i]->request != request) {
+        i++;
+    }
+    return i;
+}
+
+/* Not if its end crosses this message: a worker drops a Grant for what it has finished. */
+static bool
+still_runs(const struct fake_worker *w, uint64_t request)
+{
+    for (uint32_t i = 0; i < w->inbox_count; i++) {
+        if (w->inbox[i]->run != NULL && w->inbox[i]->request == request) {
+            return true;
+        }
+    }
+    return find_run(w, request) < w->run_count;
+}
+
+static void
+send_letter(struct world *world, const struct sched_action *action)
+{
+    struct fake_worker *w = &world->workers[action->worker];
+    struct letter *letter = mem_zalloc(1, sizeof(*letter));
+
+    ck_assert(w->is_heard && w->incarnation == action->incarnation);
+    ck_assert_uint_lt(w->inbox_count, WORKER_ITEMS_MAX);
+    letter->kind = action->kind;
+    letter->request = action->request;
+    letter->build = action->build;
+    if (action->kind == SCHED_SEND_ASSIGN) {
+        copy_builds(world, action, letter);
+        letter->run = session_is_warm(action->session) ? NULL : copy_run(world, action);
+    } else if (action->kind == SCHED_SEND_GRANT) {
+        if (still_runs(w, action->request)) {
+            add_blocks(&letter->blocks, action->blocks, action->block_count);
+            use_blocks(world, action->worker, &letter->blocks, true);
+        }
+    } else if (action->kind == SCHED_SEND_STOP) {
+        world->requests[action->request].stops_seen++;
+        check_not_oldest(world, action->session);
+    }
+    w->inbox[w->inbox_count++] = letter;
+}
+
+static void
+receive_tokens(struct world *world, uint64_t id, const struct sched_result *result)
+{
+    struct world_request *request = &world->requests[id];
+
+    ck_assert(!request->is_ended);
+    for (size_t i = 0; i < result->id_count; i++) {
+        ck_assert_uint_eq(result->ids[i], token_of(id, request->tokens));
+        request->tokens++;
+    }
+}
+
+static void
+obey(struct world *world)
+{
+    size_t count;
+    const struct sched_action *actions = sched_actions(world->sched, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        const struct sched_action *action = &actions[i];
+        struct world_request *request = &world->requests[action->request];
+
+        switch (action->kind) {
+        case SCHED_REPLY_CHUNK: receive_tokens(world, action->request, action->result); break;
+        case SCHED_REPLY_END:
+            if (action->result != NULL) {
+                receive_tokens(world, action->request, action->result);
+            }
+            ck_assert_msg(!request->is_ended, "request %llu ended twice",
+                          (unsigned long long)action->request);
+            request->is_ended = true;
+            world->open_count--;
+            request->end = action->end;
+            request->usage = action->usage;
+            (void)snprintf(request->message, sizeof(request->message), "%s", action->message);
+            break;
+        default: send_letter(world, action); break;
+        }
+    }
+}
+
+/* --- the world ----------------------------------------------------------------------------------
+ */
+
+struct world *
+world_new(struct world_config config)
+{
+    struct world *world = mem_zalloc(1, sizeof(*world));
+    struct sched_config sched_config = {
+        .block_tokens = config.block_tokens,
+        .reserve_tokens = config.reserve_tokens,
+        .waiting_max = config.waiting_max == 0 ? WORLD_REQUESTS_MAX : config.waiting_max,
+        .context_max = config.context_max,
+        .policy = &evict_lru,
+        .pin_share_max = 0.5,
+        .check_pool = !config.is_quiet,
+    };
+
+    ck_assert_uint_le(config.workers, WORLD_WORKERS_MAX);
+    world->config = config;
+    world->now_us = 1;
+    for (uint32_t i = 0; i < WORLD_WORKERS_MAX; i++) {
+        world->workers[i].uses = mem_zalloc(config.block_count, sizeof(uint16_t));
+        world->workers[i].writes = mem_zalloc(config.block_count, sizeof(uint16_t));
+    }
+    ck_assert_int_eq(sched_new(&sched_config, &world->sched), ST_OK);
+    ck_assert_int_eq(sched_set_pool(world->sched, config.block_count), ST_OK);
+    for (uint32_t i = 0; i < config.workers; i++) {
+        world_start(world, i);
+    }
+    return world;
+}
+
+static void
+forget_worker(struct fake_worker *w)
+{
+    for (uint32_t i = 0; i < w->run_count; i++) {
+        mem_free(w->runs[i]);
+    }
+    for (uint32_t i = 0; i < w->build_count; i++) {
+        mem_free(w->builds[i]);
+    }
+    for (uint32_t i = 0; i < w->inbox_count; i++) {
+        for (uint32_t b = 0; b < w->inbox[i]->build_count; b++) {
+            mem_free(w->inbox[i]->builds[b]);
+        }
+        mem_free(w->inbox[i]->run);
+        mem_free(w->inbox[i]);
+    }
+    for (uint32_t i = 0; i < w->outbox_count; i++) {
+        mem_free(w->outbox[i]);
+    }
+    w->run_count = w->build_count = w->inbox_count = w->outbox_count = 0;
+}
+
+void
+world_destroy(struct world *world)
+{
+    if (world_open(world) == 0) {
+        world_check_clean(world);
+    }
+    sched_destroy(&world->sched);
+    for (uint32_t i = 0; i < WORLD_WORKERS_MAX; i++) {
+        forget_worker(&world->workers[i]);
+        mem_free(world->workers[i].uses);
+        mem_free(world->workers[i].writes);
+    }
+    mem_free(world);
+}
+
+struct sched *
+world_sched(struct world *world)
+{
+    return world->sched;
+}
+
+uint64_t
+world_now(const struct world *world)
+{
+    return world->now_us;
+}
+
+void
+world_pass(struct world *world, uint64_t us)
+{
+    world->now_us += us;
+    sched_tick(world->sched, world->now_us);
+    obey(world);
+}
+
+static struct tokens *
+make_tokens(uint32_t id, uint32_t count)
+{
+    uint32_t *ids = mem_zalloc(count, sizeof(*ids));
+    struct tokens *tokens;
+
+    for (uint32_t i = 0; i < count; i++) {
+        ids[i] = id;
+    }
+    ck_assert_int_eq(tokens_new(ids, count, &tokens), ST_OK);
+    mem_free(ids);
+    return tokens;
+}
+
+uint64_t
+world_submit(struct world *world, struct world_ask ask)
+{
+    uint64_t id = ++world->next_id;
+    struct sched_submit submit = {
+        .id = id,
+        .arrival_us = world->now_us,
+        .deadline_us = ask.timeout_us == 0 ? WORLD_NEVER_US : world->now_us + ask.timeout_us,
+        .priority = ask.priority,
+        .prompt =
+            {
+                .documents = mem_zalloc(ask.doc_count, sizeof(struct prompt_document)),
+                .document_count = ask.doc_count,
+                .query = ask.is_warm ? NULL : make_tokens(0, ask.query),
+                .sampling = {.max_tokens = ask.max_tokens, .has_max_tokens = true},
+            },
+    };
+
+    ck_assert_uint_lt(id, WORLD_REQUESTS_MAX);
+    for (uint32_t i = 0; i < ask.doc_count; i++) {
+        submit.prompt.documents[i] = (struct prompt_document){
+            .key = world_doc_key(ask.docs[i]),
+            .tokens = make_tokens(ask.docs[i] & 0xffffu, world_doc_tokens(ask.docs[i])),
+        };
+    }
+    world->now_us++;
+    world->open_count++;
+    sched_submit(world->sched, world->now_us, &submit);
+    obey(world);
+    return id;
+}
+
+bool
+world_cancel(struct world *world, uint64_t id, bool is_client_gone)
+{
+    bool was_open = sched_cancel(world->sched, ++world->now_us, id, is_client_gone);
+
+    obey(world);
+    return was_open;
+}
+
+const struct world_request *
+world_get(const struct world *world, uint64_t id)
+{
+    return &world->requests[id];
+}
+
+/* --- a fake worker's step -----------------------------------------------------------------------
+ */
+
+static void
+end_run(struct fake_worker *w, struct report *report, uint32_t index)
+{
+    struct fake_run *run = w->runs[index];
+
+    let_go_blocks(w, &run->own, true);
+    let_go_blocks(w, &run->read, false);
+    report->released[report->step.released_count++] = run->request;
+    mem_free(run);
+    w->runs[index] = w->runs[--w->run_count];
+}
+
+static void
+end_build(struct fake_worker *w, uint32_t index)
+{
+    let_go_blocks(w, &w->builds[index]->blocks, true);
+    mem_free(w->builds[index]);
+    w->builds[index] = w->builds[--w->build_count];
+}
+
+static uint32_t
+find_fake_build(const struct fake_worker *w, uint64_t id)
+{
+    uint32_t i = 0;
+
+    while (i < w->build_count && w->builds[i]->id != id) {
+        i++;
+    }
+    return i;
+}
+
+static void
+read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
+{
+    uint32_t at = find_run(w, letter->request);
+
+    switch (letter->kind) {
+    case SCHED_SEND_ASSIGN:
+        for (uint32_t i = 0; i < letter->build_count; i++) {
+            w->builds[w->build_count++] = letter->builds[i];
+        }
+        if (letter->run != NULL) {
+            ck_assert_uint_eq(at, w->run_count);
+            w->runs[w->run_count++] = letter->run;
+        }
+        break;
+    case SCHED_SEND_GRANT:
+        if (at < w->run_count) {
+            add_blocks(&w->runs[at]->own, letter->blocks.ids, letter->blocks.count);
+        }
+        break;
+    case SCHED_SEND_STOP:
+        if (at < w->run_count) {
+            end_run(w, report, at);
+        } else {
+            report->released[report->step.released_count++] = letter->request;
+        }
+        break;
+    case SCHED_SEND_STOP_BUILD: {
+        uint32_t build = find_fake_build(w, letter->build);
+
+        if (build < w->build_count) {
+            end_build(w, build);
+        }
+        report->dropped[report->step.dropped_count++] = letter->build;
+        break;
+    }
+    default: ck_abort_msg("a letter of a wrong kind");
+    }
+    mem_free(letter);
+}
+
+static bool
+is_readable(const struct fake_worker *w, const struct fake_run *run)
+{
+    for (uint32_t i = 0; i < run->wait_count; i++) {
+        if (find_fake_build(w, run->waits_for[i]) < w->build_count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One token, if its documents are there and it has room; true if that was its last. */
+static bool
+decode(struct world *world, struct fake_worker *w, struct fake_run *run, struct report *report)
+{
+    size_t at = report->step.result_count;
+
+    if (!is_readable(w, run)
+        || run->query + run->sent > run->own.count * world->config.block_tokens) {
+        return false;
+    }
+    report->ids[at] = token_of(run->request, run->sent);
+    run->sent++;
+    report->results[at] = (struct sched_result){
+        .request = run->request,
+        .ids = &report->ids[at],
+        .id_count = 1,
+        .text = "x",
+        .text_bytes = 1,
+        .own_tokens = run->query + run->sent - 1,
+        .tokens_read = run->has_read ? 0 : run->doc_tokens,
+        .finish = run->sent == run->max_tokens ? SCHED_FINISH_LENGTH : SCHED_FINISH_NONE,
+    };
+    run->has_read = true;
+    report->step.result_count++;
+    return run->sent == run->max_tokens;
+}
+
+void
+world_work(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+    struct report *report;
+
+    if (!w->is_alive || w->run_count + w->build_count + w->inbox_count == 0) {
+        return;
+    }
+    report = mem_zalloc(1, sizeof(*report));
+    for (uint32_t i = 0; i < w->inbox_count; i++) {
+        read_letter(w, w->inbox[i], report);
+    }
+    w->inbox_count = 0;
+    for (uint32_t i = 0; i < w->build_count;) {
+        w->builds[i]->done += world->config.build_tokens;
+        if (w->builds[i]->done >= w->builds[i]->n_tokens) {
+            report->sealed[report->step.sealed_count++] = w->builds[i]->id;
+            end_build(w, i);
+        } else {
+            i++;
+        }
+    }
+    for (uint32_t i = 0; i < w->run_count;) {
+        if (decode(world, w, w->runs[i], report)) {
+            end_run(w, report, i);
+        } else {
+            i++;
+        }
+    }
+    report->step.step = ++w->steps;
+    report->step.sealed = report->sealed;
+    report->step.results = report->results;
+    report->step.released = report->released;
+    report->step.dropped = report->dropped;
+    if (w->outbox_count == WORKER_ITEMS_MAX) {
+        ck_assert(!w->is_heard); /* nobody listens to a silent one */
+        mem_free(report);
+        return;
+    }
+    w->outbox[w->outbox_count++] = report;
+}
+
+void
+world_deliver(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    for (uint32_t i = 0; i < w->outbox_count; i++) {
+        sched_worker_step(world->sched, ++world->now_us, worker, w->incarnation,
+                          &w->outbox[i]->step);
+        obey(world);
+        mem_free(w->outbox[i]);
+    }
+    w->outbox_count = 0;
+}
+
+bool
+world_step(struct world *world, uint32_t worker)
+{
+    world_work(world, worker);
+    if (world->workers[worker].outbox_count == 0) {
+        return false;
+    }
+    world_deliver(world, worker);
+    return true;
+}
+
+uint32_t
+world_run(struct world *world, uint32_t steps_max)
+{
+    uint32_t steps = 0;
+    bool is_busy = true;
+
+    while (is_busy && steps < steps_max) {
+        is_busy = false;
+        for (uint32_t i = 0; i < WORLD_WORKERS_MAX; i++) {
+            is_busy |= world->workers[i].is_heard && world_step(world, i);
+        }
+        steps += is_busy;
+    }
+    return steps;
+}
+
+/* --- life and death -----------------------------------------------------------------------------
+ */
+
+void
+world_start(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    ck_assert(!w->is_alive);
+    w->is_alive = true;
+    w->is_heard = true;
+    w->steps = 0;
+    w->incarnation = ++world->next_incarnation;
+    sched_worker_ready(world->sched, ++world->now_us, worker, w->incarnation,
+                       world->config.seqs_max);
+    obey(world);
+}
+
+void
+world_silence(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    w->is_heard = false;
+    sched_worker_lost(world->sched, ++world->now_us, worker, w->incarnation);
+    obey(world);
+}
+
+void
+world_kill(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    w->is_alive = false;
+    w->is_heard = false;
+    memset(w->uses, 0, world->config.block_count * sizeof(w->uses[0]));
+    memset(w->writes, 0, world->config.block_count * sizeof(w->writes[0]));
+    forget_worker(w);
+    sched_worker_gone(world->sched, ++world->now_us, worker, w->incarnation);
+    obey(world);
+}
+
+bool
+world_is_alive(const struct world *world, uint32_t worker)
+{
+    return world->workers[worker].is_alive;
+}
+
+uint32_t
+world_builds_started(const struct world *world, uint32_t doc)
+{
+    return world->builds_started[doc & 0xffffu];
+}
+
+uint32_t
+world_open(const struct world *world)
+{
+    return world->open_count;
+}
+
+struct kvpool_stats
+world_pool(struct world *world)
+{
+    struct kvpool_stats stats;
+
+    kvpool_stats(sched_pool(world->sched), &stats);
+    return stats;
+}
+
+void
+world_check_clean(struct world *world)
+{
+    const struct kvpool_doc *cursor = NULL;
+    struct kvpool_doc_info info;
+    struct kvpool_stats stats = world_pool(world);
+
+    kvpool_check(sched_pool(world->sched));
+    ck_assert_uint_eq(stats.blocks_own, 0);
+    ck_assert_uint_eq(stats.blocks_quarantined, 0);
+    while (kvpool_next_doc(sched_pool(world->sched), &cursor, &info)) {
+        ck_assert_uint_eq(info.references, 0);
+        ck_assert(!info.is_building);
+    }
+}

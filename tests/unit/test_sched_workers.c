@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers that are silent, die, drain or speak out of an earlier life. */
+#include "tests/support/check_main.h"
+#include "tests/support/sched_world.h"
+
+static struct world_config
+pair(void)
+{
+    return (struct world_config){
+        .block_count = 100,
+        .block_tokens = 4,
+        .reserve_tokens = 8,
+        .workers = 2,
+        .seqs_max = 4,
+        .build_tokens = 8,
+    };
+}
+
+START_TEST(a_request_whose_worker_dies_continues_on_another_with_what_was_sent)
+{
+    struct world *world = world_new(pair());
+    uint32_t docs[] = {10001};
+    uint64_t id = world_submit(
+        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 20});
+
+    for (int i = 0; i < 6; i++) {
+        world_step(world, 0);
+    }
+    ck_assert_uint_eq(world_get(world, id)->last_worker, 0);
+    uint32_t sent = world_get(world, id)->tokens;
+
+    ck_assert_uint_gt(sent, 0);
+    world_kill(world, 0);
+    ck_assert_uint_eq(world_get(world, id)->last_worker, 1);
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    ck_assert_uint_eq(world_get(world, id)->tokens, 20); /* the world checks order and content */
+    ck_assert_uint_eq(sched_counters(world_sched(world))->requests_requeued, 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(builds_die_with_their_worker_and_are_made_anew)
+{
+    struct world *world = world_new(pair());
+    uint32_t docs[] = {40001};
+    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 2};
+    uint64_t owner = world_submit(world, ask);
+    uint64_t joined = world_submit(world, ask);
+
+    world_step(world, 0);
+    ck_assert_uint_eq(world_get(world, joined)->last_worker, 0);
+    world_kill(world, 0);
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, owner)->end, SCHED_END_OK);
+    ck_assert_int_eq(world_get(world, joined)->end, SCHED_END_OK);
+    ck_assert_uint_eq(world_builds_started(world, 40001), 2);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->builds_lost, 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(sealed_documents_survive_their_worker)
+{
+    struct world *world = world_new(pair());
+    uint32_t docs[] = {40001};
+    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 2};
+
+    world_submit(world, ask);
+    world_run(world, 100);
+    world_kill(world, 0);
+    uint64_t id = world_submit(world, ask);
+
+    world_run(world, 100);
+    ck_assert_uint_eq(world_get(world, id)->usage.tokens_reused, 40);
+    ck_assert_uint_eq(world_builds_started(world, 40001), 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone)
+{
+    struct world *world = world_new(pair());
+    uint32_t docs[] = {40001};
+    uint64_t id = world_submit(
+        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 20});
+
+    world_step(world, 0);
+    world_silence(world, 0);
+    ck_assert_uint_eq(world_pool(world).blocks_quarantined, 10 + 4);
+    world_run(world, 100); /* it goes on elsewhere, in other blocks: the world would notice */
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    world_work(world, 0);
+    world_deliver(world, 0);
+    ck_assert_uint_gt(sched_counters(world_sched(world))->messages_late, 0);
+    ck_assert_uint_eq(world_pool(world).blocks_quarantined, 10 + 4);
+    world_kill(world, 0);
+    ck_assert_uint_eq(world_pool(world).blocks_quarantined, 0);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_request_that_loses_two_workers_fails)
+{
+    struct world *world = world_new(pair());
+    uint64_t id = world_submit(world, (struct world_ask){.query = 5, .max_tokens = 50});
+
+    world_step(world, 0);
+    world_kill(world, world_get(world, id)->last_worker);
+    ck_assert(!world_get(world, id)->is_ended);
+    world_kill(world, world_get(world, id)->last_worker);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_FAILED);
+    ck_assert_str_eq(world_get(world, id)->message,
+                     "lost 2 workers while it ran, the last one was worker 1");
+    ck_assert_uint_eq(sched_counters(world_sched(world))->requests_lost_twice, 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(without_a_worker_requests_wait_for_the_next_life)
+{
+    struct world *world = world_new(pair());
+    uint64_t id = world_submit(world, (struct world_ask){.query = 5, .max_tokens = 10});
+
+    world_step(world, 0);
+    world_kill(world, 1);
+    world_kill(world, 0);
+    ck_assert_uint_eq(sched_gauges(world_sched(world)).waiting, 1);
+    world_start(world, 0);
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_cancelled_request_whose_worker_dies_gives_its_blocks_back)
+{
+    struct world *world = world_new(pair());
+    uint32_t docs[] = {40001};
+    uint64_t id = world_submit(
+        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 20});
+
+    world_step(world, 0);
+    world_cancel(world, id, false);
+    world_kill(world, 0); /* before it read the Stop */
+    ck_assert_uint_eq(world_pool(world).blocks_free, 100);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_draining_worker_gets_nothing_new_and_finishes_what_it_has)
+{
+    struct world *world = world_new(pair());
+    struct world_ask ask = {.query = 5, .max_tokens = 10};
+    uint64_t id = world_submit(world, ask);
+
+    ck_assert_uint_eq(world_get(world, id)->last_worker, 0);
+    ck_assert_int_eq(sched_worker_drain(world_sched(world), world_now(world), 0, true), ST_OK);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_uint_eq(world_get(world, world_submit(world, ask))->last_worker, 1);
+    }
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    ck_assert_int_eq(sched_worker_drain(world_sched(world), world_now(world), 5, true),
+                     ST_NOT_FOUND);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(steps_of_an_earlier_life_change_nothing)
+{
+    struct world *world = world_new(pair());
+    uint64_t id = world_submit(world, (struct world_ask){.query = 5, .max_tokens = 10});
+    uint32_t forged = 1;
+    struct sched_result result = {.request = id, .ids = &forged, .id_count = 1};
+    struct sched_step step = {
+        .results = &result, .result_count = 1, .released = &id, .released_count = 1};
+    size_t count;
+
+    sched_worker_step(world_sched(world), world_now(world), 0, 999, &step);
+    (void)sched_actions(world_sched(world), &count);
+    ck_assert_uint_eq(count, 0);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->messages_late, 1);
+    world_run(world, 100);
+    world_destroy(world);
+}
+END_TEST
+
+CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_with_what_was_sent,
+           builds_die_with_their_worker_and_are_made_anew, sealed_documents_survive_their_worker,
+           blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone,
+           a_request_that_loses_two_workers_fails, without_a_worker_requests_wait_for_the_next_life,
+           a_cancelled_request_whose_worker_dies_gives_its_blocks_back,
+           a_draining_worker_gets_nothing_new_and_finishes_what_it_has,
+           steps_of_an_earlier_life_change_nothing)
