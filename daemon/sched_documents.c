@@ -4,10 +4,8 @@
 
 #include "daemon/sched_state.h"
 
-* /
-
-    static enum status
-    check_pool_exists(const struct sched *sched)
+static enum status
+check_pool_exists(const struct sched *sched)
 {
     return sched->pool == NULL ? ERR(ST_UNAVAILABLE, "no pool yet: no worker has attached") : ST_OK;
 }

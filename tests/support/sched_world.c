@@ -298,10 +298,9 @@ static void
 obey(struct world *world)
 {
     size_t count;
-    const struct sched_action *actions = sched_actions(world->sched, &count);
+    const struct sched_action *action = sched_actions(world->sched, &count);
 
-    for (size_t i = 0; i < count; i++) {
-        const struct sched_action *action = &actions[i];
+    for (const struct sched_action *end = action + count; action < end; action++) {
         struct world_request *request = &world->requests[action->request];
 
         switch (action->kind) {
