@@ -16,7 +16,7 @@
 struct arena;
 
 struct arena_ops {
-    const char *name; /* "shm" */
+    const char *name; /* "shm", "vmm" */
     /* Makes `bytes` of zeroed memory.  ST_NO_MEMORY names the size and what is free. */
     enum status (*create)(const char *label, size_t bytes, struct arena **arena_out);
     /* Maps what another process made; owns `fd` from the call on, also on failure.  Checks that the
@@ -25,6 +25,9 @@ struct arena_ops {
 };
 
 extern const struct arena_ops arena_shm;
+
+/* CUDA builds only: memory of the calling thread's current device. */
+extern const struct arena_ops arena_vmm;
 
 /* The mapping; NULL never.  Borrowed until arena_close. */
 void *arena_base(const struct arena *arena);

@@ -5,7 +5,7 @@
  * shortens dies with SIGBUS.  An import checks that seal, so it need not trust who sent the fd.
  * Pages come when they are first touched; the size is compared with what the machine has when it is
  * made. */
-#include "kvpool/arena.h"
+#include "kvpool/arena_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +15,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "common/mem.h"
-
-struct arena {
-    void *base; /* NULL until mapped */
-    size_t bytes;
-    int fd; /* -1 until opened */
-};
 
 /* What the kernel thinks it can give without swapping; UINT64_MAX if it does not say. */
 static uint64_t
@@ -61,20 +53,27 @@ map(struct arena *arena, bool is_writable)
     return ST_OK;
 }
 
-void
-arena_close(struct arena **arena)
+static void
+unmap(struct arena *arena)
 {
-    if (*arena == NULL) {
-        return;
-    }
-    if ((*arena)->base != NULL) {
-        (void)munmap((*arena)->base, (*arena)->bytes);
-    }
-    if ((*arena)->fd >= 0) {
-        (void)close((*arena)->fd);
-    }
-    MEM_FREE(*arena);
+    (void)munmap(arena->base, arena->bytes);
 }
+
+static enum status
+seal_readonly(struct arena *arena)
+{
+    if (mprotect(arena->base, arena->bytes, PROT_READ) != 0) {
+        return ERR(ST_SYSTEM, "arena of %zu bytes: mprotect: %s", arena->bytes, strerror(errno));
+    }
+    /* Not F_SEAL_WRITE: kernels before 6.7 then refuse a shared mapping, also a read-only one. */
+    if (fcntl(arena->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0) {
+        return ERR(ST_SYSTEM, "arena of %zu bytes: F_SEAL_FUTURE_WRITE: %s", arena->bytes,
+                   strerror(errno));
+    }
+    return ST_OK;
+}
+
+static const struct arena_impl shm_impl = {.unmap = unmap, .seal_readonly = seal_readonly};
 
 static enum status
 open_memfd(struct arena *arena, const char *label)
@@ -107,11 +106,7 @@ shm_create(const char *label, size_t bytes, struct arena **arena_out)
         return ERR(ST_NO_MEMORY, "arena %s of %zu bytes: the machine has %" PRIu64 " bytes free",
                    label, bytes, available);
     }
-    arena = mem_zalloc(1, sizeof(*arena));
-    if (arena == NULL) {
-        return ERR(ST_NO_MEMORY, "arena record");
-    }
-    *arena = (struct arena){.bytes = bytes, .fd = -1};
+    TRY(arena_record(&shm_impl, bytes, -1, &arena));
     st = open_memfd(arena, label);
     if (st == ST_OK) {
         st = map(arena, true);
@@ -150,14 +145,10 @@ check_foreign(int fd, size_t bytes)
 static enum status
 shm_import(int fd, size_t bytes, bool is_writable, struct arena **arena_out)
 {
-    struct arena *arena = mem_zalloc(1, sizeof(*arena));
+    struct arena *arena;
     enum status st;
 
-    if (arena == NULL) {
-        (void)close(fd);
-        return ERR(ST_NO_MEMORY, "arena record");
-    }
-    *arena = (struct arena){.bytes = bytes, .fd = fd};
+    TRY(arena_record(&shm_impl, bytes, fd, &arena));
     st = check_foreign(fd, bytes);
     if (st == ST_OK) {
         st = map(arena, is_writable);
@@ -175,35 +166,3 @@ const struct arena_ops arena_shm = {
     .create = shm_create,
     .import = shm_import,
 };
-
-void *
-arena_base(const struct arena *arena)
-{
-    return arena->base;
-}
-
-size_t
-arena_bytes(const struct arena *arena)
-{
-    return arena->bytes;
-}
-
-int
-arena_fd(const struct arena *arena)
-{
-    return arena->fd;
-}
-
-enum status
-arena_seal_readonly(struct arena *arena)
-{
-    if (mprotect(arena->base, arena->bytes, PROT_READ) != 0) {
-        return ERR(ST_SYSTEM, "arena of %zu bytes: mprotect: %s", arena->bytes, strerror(errno));
-    }
-    /* Not F_SEAL_WRITE: kernels before 6.7 then refuse a shared mapping, also a read-only one. */
-    if (fcntl(arena->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE) != 0) {
-        return ERR(ST_SYSTEM, "arena of %zu bytes: F_SEAL_FUTURE_WRITE: %s", arena->bytes,
-                   strerror(errno));
-    }
-    return ST_OK;
-}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a device arena over processes, as kvasird and its workers live it.
+ *
+ * No Check here: every step is a process of its own (a CUDA context does not survive fork), started
+ * again from this program.  The parent plays kvasird: it holds the fd and never touches CUDA.
+ *
+ *   1. a maker creates the arena, writes a pattern, sends the fd up and is killed;
+ *   2. a reader imports the fd from the parent and finds the pattern; then another one, read-only;
+ *   3. a chunk of another size is refused; after the parent has closed the fd the memory is back.
+ */
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cuda_runtime.h>
+
+#include "kvpool/arena.h"
+
+#define ARENA_BYTES ((size_t)3 << 30)
+#define PATTERN     0x5au
+#define SOCKET_FD   3
+
+static int failures;
+
+static void
+expect(bool is_true, const char *what)
+{
+    printf("%s: %s\n", is_true ? "ok" : "NOT OK", what);
+    failures += !is_true;
+}
+
+static void
+send_fd(int socket, int fd, size_t number)
+{
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec data = {&number, sizeof(number)};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    }
+    if (sendmsg(socket, &message, 0) < 0) {
+        perror("sendmsg");
+        exit(1);
+    }
+}
+
+/* Returns the fd that came along, or -1; *number_out is the data. */
+static int
+receive_fd(int socket, size_t *number_out)
+{
+    char control[CMSG_SPACE(sizeof(int))];
+    struct iovec data = {number_out, sizeof(*number_out)};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof(control)};
+    int fd = -1;
+
+    if (recvmsg(socket, &message, 0) <= 0) {
+        *number_out = 0;
+        return -1;
+    }
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header != NULL) {
+        memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    }
+    return fd;
+}
+
+static size_t
+free_memory(void)
+{
+    size_t free_bytes = 0, total = 0;
+
+    (void)cudaMemGetInfo(&free_bytes, &total);
+    return free_bytes;
+}
+
+/* --- children: argv[1] names the role; fd 3 is the socket to the parent ------------------------
+ */
+
+static int
+play_maker(void)
+{
+    struct arena *arena;
+
+    if (arena_vmm.create("test", ARENA_BYTES, &arena) != ST_OK) {
+        printf("maker: %s\n", status_detail());
+        return 1;
+    }
+    (void)cudaMemset(arena_base(arena), PATTERN, ARENA_BYTES);
+    (void)cudaDeviceSynchronize();
+    send_fd(SOCKET_FD, arena_fd(arena), ARENA_BYTES);
+    (void)pause(); /* killed here, without cleaning up */
+    return 1;
+}
+
+static int
+play_reader(bool is_writable)
+{
+    size_t bytes;
+    int fd = receive_fd(SOCKET_FD, &bytes);
+    struct arena *arena;
+    uint8_t ends[2] = {0, 0};
+
+    if (arena_vmm.import(fd, bytes, is_writable, &arena) != ST_OK) {
+        printf("reader: %s\n", status_detail());
+        return 1;
+    }
+    (void)cudaMemcpy(&ends[0], arena_base(arena), 1, cudaMemcpyDeviceToHost);
+    (void)cudaMemcpy(&ends[1], (char *)arena_base(arena) + bytes - 1, 1, cudaMemcpyDeviceToHost);
+    arena_close(&arena);
+    return ends[0] == PATTERN && ends[1] == PATTERN ? 0 : 2;
+}
+
+/* Asks for more than there is: refused, and the fd is closed all the same. */
+static int
+play_greedy(void)
+{
+    size_t bytes;
+    int fd = receive_fd(SOCKET_FD, &bytes);
+    struct arena *arena;
+
+    return arena_vmm.import(fd, bytes + ((size_t)1 << 30), true, &arena) == ST_OK ? 1 : 0;
+}
+
+static int
+play_counter(void)
+{
+    (void)cudaFree(NULL);
+    send_fd(SOCKET_FD, -1, free_memory());
+    return 0;
+}
+
+static int
+play(const char *role)
+{
+    if (strcmp(role, "maker") == 0) {
+        return play_maker();
+    }
+    if (strcmp(role, "greedy") == 0) {
+        return play_greedy();
+    }
+    if (strcmp(role, "counter") == 0) {
+        return play_counter();
+    }
+    return play_reader(strcmp(role, "writer") == 0);
+}
+
+/* --- the parent --------------------------------------------------------------------------------
+ */
+
+static pid_t
+start(const char *program, const char *role, int *socket_out)
+{
+    int sockets[2];
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) {
+        perror("socketpair");
+        exit(1);
+    }
+    (void)fflush(stdout);
+    pid = fork();
+    if (pid == 0) {
+        (void)dup2(sockets[1], SOCKET_FD);
+        if (sockets[0] != SOCKET_FD) {
+            (void)close(sockets[0]);
+        }
+        execl(program, program, role, (char *)NULL);
+        _exit(127);
+    }
+    (void)close(sockets[1]);
+    *socket_out = sockets[0];
+    return pid;
+}
+
+static int
+finish(pid_t pid, int socket)
+{
+    int state = -1;
+
+    (void)waitpid(pid, &state, 0);
+    (void)close(socket);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+static size_t
+count_free(const char *program)
+{
+    size_t bytes;
+    int socket;
+    pid_t pid = start(program, "counter", &socket);
+
+    (void)receive_fd(socket, &bytes);
+    (void)finish(pid, socket);
+    return bytes;
+}
+
+static int
+give_to(const char *program, const char *role, int fd)
+{
+    int socket;
+    pid_t pid = start(program, role, &socket);
+
+    send_fd(socket, fd, ARENA_BYTES);
+    return finish(pid, socket);
+}
+
+int
+main(int argc, char **argv)
+{
+    const char *program = "/proc/self/exe";
+    size_t before, bytes;
+    int socket, fd;
+    pid_t maker;
+
+    if (argc > 1) {
+        return play(argv[1]);
+    }
+    before = count_free(program);
+    if (before == 0 && getenv("REQUIRE_GPU") == NULL) {
+        printf("SKIP: no CUDA device\n");
+        return 77;
+    }
+    maker = start(program, "maker", &socket);
+    fd = receive_fd(socket, &bytes);
+    expect(fd >= 0 && bytes == ARENA_BYTES, "a maker hands over the fd of its arena");
+    (void)kill(maker, 9);
+    (void)finish(maker, socket);
+    expect(give_to(program, "writer", fd) == 0, "contents survive the maker's death by SIGKILL");
+    expect(give_to(program, "reader", fd) == 0, "a second process maps it read-only");
+    expect(give_to(program, "greedy", fd) == 0, "a mapping beyond the memory is refused");
+    expect(count_free(program) + ARENA_BYTES <= before + ((size_t)64 << 20),
+           "the fd alone keeps the memory");
+    (void)close(fd);
+    expect(count_free(program) + ((size_t)64 << 20) >= before, "closing the last fd gives it back");
+    printf("%d passed, %d failed\n", 6 - failures, failures);
+    return failures == 0 ? 0 : 1;
+}
