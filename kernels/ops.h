@@ -48,6 +48,9 @@ struct ops {
         activation_bytes; /* of one element of x, q, out...: 4 (f32) on the CPU, 2 (bf16) on CUDA */
     void *state;          /* thread pool or stream; owned by the instance */
 
+    /* Lets the calling thread use the instance; once a thread, before anything else. */
+    enum status (*bind)(const struct ops *);
+
     /* Memory that arguments may point to.  Zeroed; made at start, never inside a step. */
     enum status (*alloc)(const struct ops *, size_t bytes, void **memory_out);
     void (*release)(const struct ops *, void *memory); /* NULL is fine */

@@ -163,6 +163,13 @@ cpu_copy(const struct ops *ops, void *to, const void *from, size_t bytes)
 
 /* Everything is done when it returns: nothing to wait for. */
 static enum status
+cpu_bind(const struct ops *ops)
+{
+    (void)ops;
+    return ST_OK;
+}
+
+static enum status
 cpu_finish(const struct ops *ops)
 {
     (void)ops;
@@ -208,6 +215,7 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .release = cpu_release,
         .upload = cpu_copy,
         .download = cpu_copy,
+        .bind = cpu_bind,
         .finish = cpu_finish,
         .begin_step = cpu_begin_step,
         .embed = cpu_embed,

@@ -28,6 +28,7 @@ struct plan_layout {
 
 struct cuda_state {
     struct ops_config config;
+    int device;
     cudaStream_t stream;
     struct gemm_cuda *gemm;
     uint32_t ctas; /* that run at once, for each key/value head */
@@ -75,6 +76,13 @@ lay_out_plan(const struct ops_config *config, uint32_t items_max)
     at.items =
         reserve(&at.end, items_max * sizeof(struct attn_item)); /* last: copied as far as used */
     return at;
+}
+
+static enum status
+cuda_bind(const struct ops *ops)
+{
+    CU_TRY(cudaSetDevice(state_of(ops)->device));
+    return ST_OK;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -365,6 +373,7 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     const uint32_t group = config->H / config->Hkv;
 
     state->config = *config;
+    CU_TRY(cudaGetDevice(&state->device));
     state->ctas = (sm_count * CTAS_PER_SM + config->Hkv - 1) / config->Hkv;
     state->items_max = attn_plan_items_max(config->rows_max, config->seqs_max, group, state->ctas);
     state->at = lay_out_plan(config, state->items_max);
@@ -404,6 +413,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .name = "cuda",
         .activation_bytes = 2,
         .state = state,
+        .bind = cuda_bind,
         .alloc = cuda_alloc,
         .release = cuda_release,
         .upload = cuda_upload,

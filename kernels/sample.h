@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 #define SAMPLE_LOGPROBS_MAX 20
-#define SAMPLE_REFUSED      UINT32_MAX /* CUDA: the id of a row that cannot be sampled */
+#define SAMPLE_REFUSED      UINT32_MAX /* CUDA says so by this id of a row */
 
 struct sample_params {
     float temperature;        /* 0 = greedy; < 0 is ST_INVALID */

@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/mem.h"
 #include "common/notify.h"
 #include "kvpool/dockey.h"
 #include "kvpool/kvpool.h"
@@ -25,7 +26,8 @@
 /* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
 #define EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
 
-/* --- datagrams with file descriptors ----------------------------------------------------------- */
+/* --- datagrams with file descriptors -----------------------------------------------------------
+ */
 
 static void
 close_fds(int fds[ARENAS_MAX])
@@ -184,8 +186,8 @@ connect_daemon(const char *runtime_dir, int *socket_out)
     return ST_OK;
 }
 
-/* The end of kvasird's process, however it ends, becomes readable.  Where pids are not visible (another
- * pid namespace) its silence must do. */
+/* The end of kvasird's process, however it ends, becomes readable.  Where pids are not visible
+ * (another pid namespace) its silence must do. */
 static int
 open_daemon_pidfd(int socket)
 {
@@ -198,7 +200,8 @@ open_daemon_pidfd(int socket)
     return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
 
-/* --- what kvasird asks for ----------------------------------------------------------------------- */
+/* --- what kvasird asks for -----------------------------------------------------------------------
+ */
 
 static enum status
 take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32_t seqs_max)
@@ -217,10 +220,14 @@ take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32
         return ERR(ST_INVALID, "steps of %" PRIu32 " tokens: --seqs-max %" PRIu32 " to %u",
                    a->step_tokens, seqs_max, LLAMA_ROWS_MAX);
     }
-    if (reply->kv_type != KV_F32 || reply->kv_layout != KV_LAYOUT_PLAIN) {
+    const struct device_kind *kind = a->device->kind;
+
+    if (reply->kv_type != kind->kv_type || reply->kv_layout != kind->kv_layout) {
         return ERR(ST_INVALID,
-                   "KV type %" PRIu32 ", layout %" PRIu32 ": the cpu device has f32, plain",
-                   reply->kv_type, reply->kv_layout);
+                   "kvasird asks for KV type %" PRIu32 " in layout %" PRIu32
+                   ", device %s keeps type %u in layout %u: see kvasird --kv-type",
+                   reply->kv_type, reply->kv_layout, a->device->name, kind->kv_type,
+                   kind->kv_layout);
     }
     return ST_OK;
 }
@@ -238,8 +245,10 @@ check_fingerprint(const char *what, ProtobufCBinaryData expected, const uint8_t 
 static enum status
 open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
 {
-    struct pool_identity identity = {
-        .kv_type = KV_F32, .kv_layout = KV_LAYOUT_PLAIN, .block_tokens = reply->block_tokens};
+    const struct device_kind *kind = a->device->kind;
+    struct pool_identity identity = {.kv_type = kind->kv_type,
+                                     .kv_layout = kind->kv_layout,
+                                     .block_tokens = reply->block_tokens};
 
     TRY(notify_send(EXTEND_TIMEOUT "\nSTATUS=opening the model"));
     TRY(gguf_open(reply->model_path, &a->gguf));
@@ -259,10 +268,10 @@ open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
                                    .L = a->model.L,
                                    .Hkv = a->model.Hkv,
                                    .D = a->model.D,
-                                   .type = KV_F32,
-                                   .id = KV_LAYOUT_PLAIN};
+                                   .type = kind->kv_type,
+                                   .id = kind->kv_layout};
     TRY(kv_layout_check(&a->layout));
-    return weights_plan(&a->model, WEIGHT_F32, &a->plan);
+    return weights_plan(&a->model, kind->weight_type, &a->plan);
 }
 
 static void
@@ -291,7 +300,8 @@ make_kv(struct attachment *a, uint64_t kv_memory)
     }
     a->block_count = (uint32_t)count;
     a->has_made_kv = true;
-    return arena_shm.create("kvasir-kv", count * kv_layout_block_bytes(&a->layout), &a->kv);
+    return a->device->kind->arena->create("kvasir-kv", count * kv_layout_block_bytes(&a->layout),
+                                          &a->kv);
 }
 
 static enum status
@@ -302,18 +312,41 @@ map_kv(struct attachment *a, uint32_t block_count, int fd)
         return ERR(ST_INVALID, "%" PRIu32 " blocks: 1 to %u", block_count, KVPOOL_BLOCKS_MAX);
     }
     a->block_count = block_count;
-    return arena_shm.import(fd, block_count * kv_layout_block_bytes(&a->layout), true, &a->kv);
+    return a->device->kind->arena->import(fd, block_count * kv_layout_block_bytes(&a->layout), true,
+                                          &a->kv);
+}
+
+/* Converts the checkpoint into the arena: directly, or through host memory where the arena is not.
+ */
+static enum status
+fill_weights(struct attachment *a)
+{
+    int percent_told = -10;
+    void *staging;
+    enum status st;
+
+    if (a->device->kind->is_host_memory) {
+        return weights_load(a->gguf, &a->model, &a->plan, arena_base(a->weights), report_progress,
+                            &percent_told);
+    }
+    staging = mem_zalloc(a->plan.bytes, 1);
+    if (staging == NULL) {
+        return ERR(ST_NO_MEMORY, "%zu bytes to convert the weights in", a->plan.bytes);
+    }
+    st = weights_load(a->gguf, &a->model, &a->plan, staging, report_progress, &percent_told);
+    if (st == ST_OK) {
+        st = a->device->kind->write(arena_base(a->weights), staging, a->plan.bytes);
+    }
+    mem_free(staging);
+    return st;
 }
 
 static enum status
 make_weights(struct attachment *a)
 {
-    int percent_told = -10;
-
     a->has_made_weights = true;
-    TRY(arena_shm.create("kvasir-weights", a->plan.bytes, &a->weights));
-    TRY(weights_load(a->gguf, &a->model, &a->plan, arena_base(a->weights), report_progress,
-                     &percent_told));
+    TRY(a->device->kind->arena->create("kvasir-weights", a->plan.bytes, &a->weights));
+    TRY(fill_weights(a));
     return arena_seal_readonly(a->weights);
 }
 
@@ -339,7 +372,7 @@ take_arenas(struct attachment *a, const Kvasir__V1__AttachReply *reply, int fds[
             fd = fds[next_fd];
             fds[next_fd++] = -1;
             TRY(is_kv ? map_kv(a, reply->block_count, fd)
-                      : arena_shm.import(fd, a->plan.bytes, false, &a->weights));
+                      : a->device->kind->arena->import(fd, a->plan.bytes, false, &a->weights));
         } else if (info->must_create) {
             TRY(is_kv ? make_kv(a, reply->kv_memory) : make_weights(a));
         }
@@ -368,7 +401,7 @@ answer(struct attachment *a)
     int fds[ARENAS_MAX];
     size_t n = 0;
 
-    (void)snprintf(mechanism, sizeof(mechanism), "%s", arena_shm.name);
+    (void)snprintf(mechanism, sizeof(mechanism), "%s", a->device->kind->arena->name);
     for (size_t i = 0; i < ARENAS_MAX; i++) {
         if (arenas[i].is_made) {
             kvasir__v1__arena_info__init(&infos[n]);
@@ -393,20 +426,24 @@ answer(struct attachment *a)
     return send_datagram(a->socket, &attached.base, fds, n);
 }
 
-/* --- the talk ------------------------------------------------------------------------------------ */
+/* --- the talk ------------------------------------------------------------------------------------
+ */
 
 static enum status
 talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_MAX])
 {
     Kvasir__V1__Attach attach = KVASIR__V1__ATTACH__INIT;
     const Kvasir__V1__AttachReply *reply = NULL;
-    char device[16];
+    char device[DEVICE_NAME_MAX]; /* protobuf-c takes no const strings */
+    char backend[DEVICE_NAME_MAX];
 
-    (void)snprintf(device, sizeof(device), "%s", options->device);
+    a->device = options->device;
+    (void)snprintf(device, sizeof(device), "%s", a->device->name);
+    (void)snprintf(backend, sizeof(backend), "%s", a->device->kind->name);
     attach.has_version = true;
     attach.version = WIRE_VERSION;
     attach.device = device;
-    attach.backend = device; /* one backend a kind of device */
+    attach.backend = backend;
     attach.has_seqs_max = true;
     attach.seqs_max = options->seqs_max;
     TRY(wire_arena_new(&a->replies));

@@ -18,10 +18,11 @@
 #include "model/weights.h"
 #include "proto/endpoints.h"
 #include "proto/wire.h"
+#include "worker/device.h"
 
 struct attach_options {
-    const char *runtime_dir; /* NULL: endpoint_dir's default */
-    const char *device;      /* "cpu" */
+    const char *runtime_dir;     /* NULL: endpoint_dir's default */
+    const struct device *device; /* opened; borrowed until attach_close */
     uint32_t seqs_max;
     int stop_fd; /* readable: give up (a signalfd) */
 };
@@ -37,6 +38,7 @@ struct attachment {
     uint32_t heartbeat_ms;
     uint32_t step_tokens;
 
+    const struct device *device;
     struct gguf *gguf;
     struct model_config model;
     struct tokenizer *tokenizer;

@@ -388,6 +388,12 @@ apply_stop(struct engine *engine, uint64_t request)
 }
 
 enum status
+engine_bind(const struct engine *engine)
+{
+    return engine->config.ops->bind(engine->config.ops);
+}
+
+enum status
 engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
 {
     bool is_assign = message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;

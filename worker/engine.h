@@ -41,6 +41,9 @@ struct engine_config {
 enum status engine_new(const struct engine_config *config, struct engine **engine_out);
 void engine_destroy(struct engine **engine);
 
+/* Lets the calling thread run steps; once, before its first. */
+enum status engine_bind(const struct engine *engine);
+
 /* Takes in Assign, Grant, Stop or StopBuild; other bodies do nothing.  Copies what it keeps.
  * Refusals are reported by the next step: an error and `released` for the request, `builds_dropped` for
  * all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */

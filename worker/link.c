@@ -80,7 +80,7 @@ static void *
 run_engine(void *arg)
 {
     struct link *link = arg;
-    enum status st = ST_OK;
+    enum status st = engine_bind(link->engine);
     uint64_t steps = 0;
     bool is_idle = true;
 

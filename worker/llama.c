@@ -509,7 +509,13 @@ llama_sample(struct llama *llama, uint32_t first, uint32_t count,
                                               .R = count,
                                               .V = llama->config.model->V}));
     TRY(ops->download(ops, results, llama->buffers[BUF_RESULTS], count * sizeof(*results)));
-    return ops->finish(ops);
+    TRY(ops->finish(ops));
+    for (uint32_t i = 0; i < count; i++) {
+        if (results[i].id == SAMPLE_REFUSED) {
+            return ERR(ST_INVALID, "row %u: logits that are not numbers", first + i);
+        }
+    }
+    return ST_OK;
 }
 
 enum status

@@ -19,12 +19,14 @@
 #include "worker/link.h"
 
 #ifdef HAVE_JEMALLOC
-/* Read by jemalloc at its start.  Its own thread returns unused pages, so that the step never does. */
+/* Read by jemalloc at its start.  Its own thread returns unused pages, so that the step never does.
+ */
 extern const char *malloc_conf;
 const char *malloc_conf = "background_thread:true,abort_conf:true,narenas:2";
 #endif
 
-#define SEQS_MAX_LIMIT 1024
+#define SEQS_MAX_LIMIT    1024
+#define STEP_SEGMENTS_MAX (1u << 18) /* 4 MiB of descriptors at most */
 
 struct options {
     char *runtime_dir;
@@ -38,8 +40,8 @@ static const struct conf_option option_table[] = {
     {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
      "where kvasird's sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir, $XDG_RUNTIME_DIR/kvasir",
      offsetof(struct options, runtime_dir)},
-    {"device", CONF_STRING, "cpu", 0, 0, "DEVICE", "what to compute on: cpu",
-     offsetof(struct options, device)},
+    {"device", CONF_STRING, "cpu", 0, 0, "DEVICE",
+     "what to compute on: cpu, or cuda[:N] in a build with CUDA", offsetof(struct options, device)},
     {"threads", CONF_U64, "1", 1, OPS_THREADS_MAX, "N", "threads that share a step on the CPU",
      offsetof(struct options, threads)},
     {"seqs-max", CONF_U64, "16", 1, SEQS_MAX_LIMIT, "N",
@@ -62,9 +64,6 @@ parse_options(struct conf conf, int argc, char **argv)
     if (operand < argc) {
         return ERR(ST_INVALID, "%s: there is nothing but options; --help lists them",
                    argv[operand]);
-    }
-    if (strcmp(options->device, "cpu") != 0) {
-        return ERR(ST_INVALID, "--device %s: this build has cpu only", options->device);
     }
     if (log_level_parse(options->log_level) < 0) {
         return ERR(ST_INVALID, "--log-level %s: error, warn, info, debug or trace",
@@ -93,11 +92,11 @@ static void
 log_attached(const struct attachment *a, uint64_t start_us)
 {
     log_info("worker_attached",
-             "worker=%" PRIu32 " device=cpu blocks=%" PRIu32 " kv_bytes=%zu kv_tokens=%" PRIu64
+             "worker=%" PRIu32 " device=%s blocks=%" PRIu32 " kv_bytes=%zu kv_tokens=%" PRIu64
              " kv=%s weight_bytes=%zu weights=%s step_tokens=%" PRIu32 " elapsed_ms=%" PRIu64,
-             a->worker, a->block_count, arena_bytes(a->kv), (uint64_t)a->block_count * a->layout.P,
-             a->has_made_kv ? "made" : "mapped", a->plan.bytes,
-             a->has_made_weights ? "loaded" : "mapped", a->step_tokens,
+             a->worker, a->device->name, a->block_count, arena_bytes(a->kv),
+             (uint64_t)a->block_count * a->layout.P, a->has_made_kv ? "made" : "mapped",
+             a->plan.bytes, a->has_made_weights ? "loaded" : "mapped", a->step_tokens,
              (clock_now_us() - start_us) / 1000);
 }
 
@@ -106,10 +105,15 @@ work(const struct options *options, const struct attachment *attachment, int sto
 {
     struct ops *ops = NULL;
     struct engine *engine = NULL;
-    enum status st = ops_cpu_new((struct ops_config){.threads = (uint32_t)options->threads,
-                                                     .rows_max = attachment->step_tokens,
-                                                     .seqs_max = (uint32_t)options->seqs_max},
-                                 &ops);
+    enum status st = attachment->device->kind->ops_new(
+        (struct ops_config){.threads = (uint32_t)options->threads,
+                            .H = attachment->model.H,
+                            .Hkv = attachment->model.Hkv,
+                            .D = attachment->model.D,
+                            .rows_max = attachment->step_tokens,
+                            .seqs_max = attachment->step_tokens, /* each has at least a row */
+                            .segs_max = STEP_SEGMENTS_MAX},
+        &ops);
 
     if (st == ST_OK) {
         st = engine_new(&(struct engine_config){.model = &attachment->model,
@@ -144,6 +148,7 @@ static int
 run(const struct options *options)
 {
     struct attachment attachment = {0};
+    struct device device = {0};
     uint64_t start_us = clock_now_us();
     int stop_fd = -1;
 
@@ -151,8 +156,11 @@ run(const struct options *options)
     enum status st = open_stop_fd(&stop_fd);
 
     if (st == ST_OK) {
+        st = device_open(options->device, &device);
+    }
+    if (st == ST_OK) {
         st = attach_open(&(struct attach_options){.runtime_dir = options->runtime_dir,
-                                                  .device = options->device,
+                                                  .device = &device,
                                                   .seqs_max = (uint32_t)options->seqs_max,
                                                   .stop_fd = stop_fd},
                          &attachment);

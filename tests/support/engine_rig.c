@@ -31,10 +31,10 @@ open_engine(struct rig *rig, const struct rig_config *config)
                                      .L = rig->model.L,
                                      .Hkv = rig->model.Hkv,
                                      .D = rig->model.D,
-                                     .type = KV_F32,
-                                     .id = KV_LAYOUT_PLAIN};
-    rig->kv = mem_zalloc(config->block_count, kv_layout_block_bytes(&rig->layout));
-    ck_assert_ptr_nonnull(rig->kv);
+                                     .type = rig->kind->kv_type,
+                                     .id = rig->kind->kv_layout};
+    CHECKED(rig->ops->alloc(rig->ops, config->block_count * kv_layout_block_bytes(&rig->layout),
+                            &rig->kv));
     CHECKED(engine_new(&(struct engine_config){.model = &rig->model,
                                                .tokenizer = rig->tokenizer,
                                                .plan = &rig->plan,
@@ -57,6 +57,20 @@ open_engine(struct rig *rig, const struct rig_config *config)
     rig->steps = 0;
 }
 
+static void
+load_weights(struct rig *rig)
+{
+    CHECKED(weights_plan(&rig->model, rig->kind->weight_type, &rig->plan));
+    void *host = mem_zalloc(1, rig->plan.bytes);
+
+    ck_assert_ptr_nonnull(host);
+    CHECKED(weights_load(rig->gguf, &rig->model, &rig->plan, host, NULL, NULL));
+    CHECKED(rig->ops->alloc(rig->ops, rig->plan.bytes, &rig->weights));
+    CHECKED(rig->ops->finish(rig->ops));
+    CHECKED(rig->kind->write(rig->weights, host, rig->plan.bytes));
+    mem_free(host);
+}
+
 struct rig *
 rig_new(const struct rig_config *config)
 {
@@ -75,11 +89,16 @@ rig_new(const struct rig_config *config)
     }
     CHECKED(model_config_from_gguf(rig->gguf, &rig->model));
     CHECKED(tokenizer_new(rig->gguf, &rig->tokenizer));
-    CHECKED(weights_plan(&rig->model, WEIGHT_F32, &rig->plan));
-    rig->weights = mem_zalloc(1, rig->plan.bytes);
-    ck_assert_ptr_nonnull(rig->weights);
-    CHECKED(weights_load(rig->gguf, &rig->model, &rig->plan, rig->weights, NULL, NULL));
-    CHECKED(ops_cpu_new((struct ops_config){.threads = 1}, &rig->ops));
+    rig->kind = config->kind != NULL ? config->kind : &device_cpu;
+    CHECKED(rig->kind->ops_new((struct ops_config){.threads = 1,
+                                                   .H = rig->model.H,
+                                                   .Hkv = rig->model.Hkv,
+                                                   .D = rig->model.D,
+                                                   .rows_max = config->step_tokens,
+                                                   .seqs_max = config->step_tokens,
+                                                   .segs_max = RIG_SEGMENTS_MAX},
+                               &rig->ops));
+    load_weights(rig);
     open_engine(rig, config);
     return rig;
 }
@@ -88,7 +107,7 @@ void
 rig_restart(struct rig *rig, const struct rig_config *config)
 {
     engine_destroy(&rig->engine);
-    MEM_FREE(rig->kv);
+    rig->ops->release(rig->ops, rig->kv);
     open_engine(rig, config);
 }
 
@@ -96,12 +115,12 @@ void
 rig_destroy(struct rig **rig)
 {
     engine_destroy(&(*rig)->engine);
+    (*rig)->ops->release((*rig)->ops, (*rig)->weights);
+    (*rig)->ops->release((*rig)->ops, (*rig)->kv);
     ops_destroy(&(*rig)->ops);
     tokenizer_destroy(&(*rig)->tokenizer);
     gguf_close(&(*rig)->gguf);
     mem_free((*rig)->model_bytes);
-    mem_free((*rig)->weights);
-    mem_free((*rig)->kv);
     MEM_FREE(*rig);
 }
 

@@ -10,15 +10,18 @@
 #include <stdint.h>
 
 #include "model/tiny_model.h"
+#include "worker/device.h"
 #include "worker/engine.h"
 
 #define RIG_REQUESTS_MAX 64
+#define RIG_SEGMENTS_MAX 4096 /* of a step */
 #define RIG_TEXT_MAX     8192
 #define RIG_TOKENS_MAX   2048
 
 struct rig_config {
     const char *model_path;               /* NULL: a tiny model, */
     const struct tiny_model_config *tiny; /* this one, or with NULL its defaults */
+    const struct device_kind *kind;       /* NULL: the CPU */
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t step_tokens;
@@ -47,7 +50,8 @@ struct rig {
     struct model_config model;
     struct tokenizer *tokenizer;
     struct weights_plan plan;
-    void *weights;
+    const struct device_kind *kind;
+    void *weights; /* the device's memory, as kv */
     void *kv;
     struct kv_layout layout;
     struct ops *ops;

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device - what a worker computes on: the one place that knows which kinds this build has, and the
+ * only one that chooses a GPU.
+ *
+ * A kind fixes the form of everything the worker keeps there: type and layout of KV, type of the
+ * weights, kind of arena, instance of the operations. */
+#ifndef WORKER_DEVICE_H
+#define WORKER_DEVICE_H
+
+#include "common/status.h"
+#include "kernels/kv_layout.h"
+#include "kernels/ops.h"
+#include "kvpool/arena.h"
+#include "model/weights.h"
+
+struct device_kind {
+    const char *name; /* "cpu", "cuda" */
+    enum kv_type kv_type;
+    enum kv_layout_id kv_layout;
+    enum weight_type weight_type;
+    const struct arena_ops *arena;
+    /* Makes the calling thread work on device `ordinal`.  ST_UNAVAILABLE if there is none. */
+    enum status (*choose)(int ordinal);
+    enum status (*ops_new)(struct ops_config config, struct ops **ops_out);
+    /* Fills arena memory from host memory, and waits. */
+    enum status (*write)(void *memory, const void *host, size_t bytes);
+    bool is_host_memory; /* arena memory may be written by the host directly, without write() */
+};
+
+extern const struct device_kind device_cpu;
+extern const struct device_kind device_cuda; /* CUDA builds only */
+
+#define DEVICE_NAME_MAX 32
+
+struct device {
+    const struct device_kind *kind;
+    int ordinal;
+    char name[DEVICE_NAME_MAX]; /* "cpu", "cuda:0"; what kvasird is told */
+};
+
+/* Parses "cpu", "cuda" or "cuda:N", and chooses it for the calling thread.
+ * ST_INVALID: no such kind in this build (the detail lists them); ST_UNAVAILABLE: no such device.
+ */
+enum status device_open(const char *text, struct device *device_out);
+
+/* The kinds of this build, for messages and --help: "cpu" or "cpu, cuda[:N]". */
+const char *device_kinds(void);
+
+#endif

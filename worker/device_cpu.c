@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/device.h"
+
+#include <string.h>
+
+static enum status
+choose_cpu(int ordinal)
+{
+    return ordinal == 0 ? ST_OK : ERR(ST_UNAVAILABLE, "the cpu is one device");
+}
+
+static enum status
+write_host(void *memory, const void *host, size_t bytes)
+{
+    memcpy(memory, host, bytes);
+    return ST_OK;
+}
+
+const struct device_kind device_cpu = {
+    .name = "cpu",
+    .kv_type = KV_F32,
+    .kv_layout = KV_LAYOUT_PLAIN,
+    .weight_type = WEIGHT_F32,
+    .arena = &arena_shm,
+    .choose = choose_cpu,
+    .ops_new = ops_cpu_new,
+    .write = write_host,
+    .is_host_memory = true,
+};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/device.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/ops_cuda.h"
+
+static enum status
+choose_cuda(int ordinal)
+{
+    int count = 0;
+
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        return ERR(ST_UNAVAILABLE, "no CUDA device: %s", cudaGetErrorString(cudaGetLastError()));
+    }
+    if (ordinal >= count) {
+        return ERR(ST_UNAVAILABLE, "no device cuda:%d: this machine has %d", ordinal, count);
+    }
+    if (cudaSetDevice(ordinal) != cudaSuccess) {
+        return ERR(ST_UNAVAILABLE, "device cuda:%d: %s", ordinal,
+                   cudaGetErrorString(cudaGetLastError()));
+    }
+    return ST_OK;
+}
+
+static enum status
+write_cuda(void *memory, const void *host, size_t bytes)
+{
+    if (cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) != cudaSuccess) {
+        return ERR(ST_DEVICE, "copying %zu bytes to the device: %s", bytes,
+                   cudaGetErrorString(cudaGetLastError()));
+    }
+    return ST_OK;
+}
+
+const struct device_kind device_cuda = {
+    .name = "cuda",
+    .kv_type = KV_BF16,
+    .kv_layout = KV_LAYOUT_CK8,
+    .weight_type = WEIGHT_BF16,
+    .arena = &arena_vmm,
+    .choose = choose_cuda,
+    .ops_new = ops_cuda_new,
+    .write = write_cuda,
+};
