@@ -41,6 +41,7 @@ open_rig(const struct tiny_case *c, const struct device_kind *kind, uint32_t ste
     tiny.C = c->C;
     tiny.F = c->F;
     tiny.L = c->L;
+    tiny.type = GGUF_TENSOR_BF16; /* the same weights on both sides */
     config.tiny = &tiny;
     config.kind = kind;
     config.step_tokens = step_tokens;
