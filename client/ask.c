@@ -274,11 +274,12 @@ print_usage(const Kvasir__V1__GenerateReply *last)
         hits += u->documents[i]->miss_reason != NULL
                 && strcmp(u->documents[i]->miss_reason, "hit") == 0;
     }
-    (void)fprintf(stderr,
-                  "[first token %.0f ms, all %.0f ms; %u tokens answered %u; document tokens "
-                  "%u reused, %u built; %zu of %zu documents resident]\n",
-                  (double)u->ttft_us / 1000, (double)u->total_us / 1000, u->completion_tokens,
-                  u->prompt_tokens, u->tokens_reused, u->tokens_built, hits, u->n_documents);
+    (void)fprintf(
+        stderr,
+        "[first token %.0f ms, all %.0f ms; prompt %u tokens, answer %u; document tokens %u "
+        "reused, %u built; %zu of %zu documents resident]\n",
+        (double)u->ttft_us / 1000, (double)u->total_us / 1000, u->prompt_tokens,
+        u->completion_tokens, u->tokens_reused, u->tokens_built, hits, u->n_documents);
 }
 
 static int

@@ -79,31 +79,22 @@ docs_deinit(struct docs *docs)
 static enum status
 read_stream(FILE *file, const char *path, char **text_out, size_t *length_out)
 {
-    size_t length = 0, capacity = 64u << 10;
-    char *text = NULL;
+    /* Room for one byte too many; pages that are not read into cost nothing. */
+    char *text = mem_realloc(NULL, DOCS_BYTES_MAX + 2, 1);
 
-    for (;;) {
-        char *grown = mem_realloc(text, capacity + 1, 1);
-
-        if (grown == NULL) {
-            mem_free(text);
-            return ERR(ST_NO_MEMORY, "%s: no memory for its text", path);
-        }
-        text = grown;
-        length += fread(text + length, 1, capacity - length, file);
-        if (length < capacity) {
-            break;
-        }
-        if (capacity > DOCS_BYTES_MAX) {
-            mem_free(text);
-            return ERR(ST_INVALID, "%s: larger than %u bytes, the most that a request holds", path,
-                       DOCS_BYTES_MAX);
-        }
-        capacity *= 2;
+    if (text == NULL) {
+        return ERR(ST_NO_MEMORY, "%s: no memory for its text", path);
     }
+    size_t length = fread(text, 1, DOCS_BYTES_MAX + 1, file);
+
     if (ferror(file) != 0) {
         mem_free(text);
         return ERR(ST_SYSTEM, "%s: %s", path, strerror(errno));
+    }
+    if (length > DOCS_BYTES_MAX) {
+        mem_free(text);
+        return ERR(ST_INVALID, "%s: larger than %u bytes, the most that a request holds", path,
+                   DOCS_BYTES_MAX);
     }
     text[length] = '\0';
     *text_out = text;

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -122,20 +123,20 @@ next_event(struct rpc *rpc)
 static enum status
 make_sockets(struct rpc *rpc)
 {
-    static _Thread_local uint64_t serial;
+    static atomic_uint_fast64_t serial; /* monitors' names are never used twice */
     char monitor_url[96];
-    int immediate = 1, linger = 0;
+    int linger = 0;
 
-    (void)snprintf(monitor_url, sizeof(monitor_url), "inproc://kvasir-%p-%llu", (void *)rpc,
-                   (unsigned long long)++serial);
+    (void)snprintf(monitor_url, sizeof(monitor_url), "inproc://kvasir-monitor-%llu",
+                   (unsigned long long)atomic_fetch_add(&serial, 1));
     rpc->dealer = zmq_socket(rpc->context, ZMQ_DEALER);
     rpc->monitor = zmq_socket(rpc->context, ZMQ_PAIR);
     if (rpc->dealer == NULL || rpc->monitor == NULL) {
         return ERR(ST_SYSTEM, "zmq_socket: %s", zmq_strerror(errno));
     }
+    /* Not ZMQ_IMMEDIATE: with it libzmq drops unread replies when the connection ends. */
     TRY(frames_configure(rpc->dealer, ZMQ_DEALER, RPC_HWM, WIRE_CLIENT_BYTES_MAX));
     if (zmq_setsockopt(rpc->monitor, ZMQ_LINGER, &linger, sizeof(linger)) != 0
-        || zmq_setsockopt(rpc->dealer, ZMQ_IMMEDIATE, &immediate, sizeof(immediate)) != 0
         || zmq_socket_monitor(rpc->dealer, monitor_url, MONITOR_EVENTS) != 0
         || zmq_connect(rpc->monitor, monitor_url) != 0) {
         return ERR(ST_SYSTEM, "%s: %s", monitor_url, zmq_strerror(errno));

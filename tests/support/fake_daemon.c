@@ -25,6 +25,7 @@ struct fake_daemon {
     void *context;
     void *sockets[2]; /* client, admin */
     int stop_fd;
+    int call_fd; /* a semaphore that counts calls */
     bool has_vanished;
     uint64_t held_id;
     struct wire_arena *arena;
@@ -396,6 +397,7 @@ take_request(struct fake_daemon *daemon, void *socket)
     atomic_fetch_add(&daemon->calls, 1);
     serve(&to, method, message);
     frames_close(&frames);
+    require(write(daemon->call_fd, &(uint64_t){1}, sizeof(uint64_t)) == sizeof(uint64_t));
 }
 
 static void
@@ -441,7 +443,8 @@ fake_daemon_start(const char *dir)
     require(daemon != NULL);
     daemon->context = zmq_ctx_new();
     daemon->stop_fd = eventfd(0, EFD_CLOEXEC);
-    require(daemon->context != NULL && daemon->stop_fd >= 0);
+    daemon->call_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    require(daemon->context != NULL && daemon->stop_fd >= 0 && daemon->call_fd >= 0);
     require(wire_arena_new(&daemon->arena) == ST_OK);
     for (int i = 0; i < 2; i++) {
         char url[ENDPOINT_URL_MAX];
@@ -468,6 +471,7 @@ fake_daemon_stop(struct fake_daemon **daemon)
     close_sockets(*daemon);
     (void)zmq_ctx_term((*daemon)->context);
     (void)close((*daemon)->stop_fd);
+    (void)close((*daemon)->call_fd);
     wire_arena_destroy(&(*daemon)->arena);
     wire_buffer_deinit(&(*daemon)->header);
     wire_buffer_deinit(&(*daemon)->payload);
@@ -485,4 +489,12 @@ unsigned
 fake_daemon_cancels(struct fake_daemon *daemon)
 {
     return atomic_load(&daemon->cancels);
+}
+
+void
+fake_daemon_wait_call(struct fake_daemon *daemon)
+{
+    uint64_t one;
+
+    require(read(daemon->call_fd, &one, sizeof(one)) == sizeof(one));
 }

@@ -27,4 +27,7 @@ void fake_daemon_stop(struct fake_daemon **daemon);
 unsigned fake_daemon_calls(struct fake_daemon *daemon);
 unsigned fake_daemon_cancels(struct fake_daemon *daemon);
 
+/* Waits for one more call than were waited for before. */
+void fake_daemon_wait_call(struct fake_daemon *daemon);
+
 #endif
