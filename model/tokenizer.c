@@ -13,7 +13,7 @@
 #include "common/utf8.h"
 #include "model/tokenizer_private.h"
 
-#define WORD_BYTES_MAX 22 /* remembered words: 96 % of English text is in shorter ones */
+#define WORD_BYTES_MAX 22 /* what fits with its ids in a cache line; nearly all words of text do */
 #define WORD_IDS_MAX   8
 #define WORD_SLOTS     16384u /* 1 MiB a thread */
 

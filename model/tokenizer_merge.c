@@ -9,8 +9,8 @@
 
 #include "common/mem.h"
 
-#define SHORT_SYMBOLS_MAX                                                                          \
-    40 /* above, quadratic search loses to the heap; measured by bench_tokenizer */
+/* Words of text are shorter; from here on the heap is no loss. */
+#define SHORT_SYMBOLS_MAX 40
 
 #define GONE UINT32_MAX
 
