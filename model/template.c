@@ -72,7 +72,7 @@ static const char *const kind_names[] = {
 
 #define KINDS (sizeof(kind_names) / sizeof(kind_names[0]))
 
-#define SYSTEM_PIECES   4 /* in a preamble: marker, marker's space, text, empty line */
+#define SYSTEM_PIECES   3 /* in a preamble: marker, text, empty line */
 #define DOCUMENT_PIECES 5
 #define TURN_PIECES     4 /* separator, marker, text, marker */
 
