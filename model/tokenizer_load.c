@@ -12,17 +12,8 @@
 
 /* Control tokens that end an answer, whatever else the file says. */
 static const char *const end_texts[] = {
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<|end|>",
-    "</s>",
-    "<end_of_turn>",
-    "<EOT>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>", "<|endoftext|>",
+    "<|end|>",    "</s>",       "<end_of_turn>", "<EOT>",           "<｜end▁of▁sentence｜>",
 };
 
 static enum status

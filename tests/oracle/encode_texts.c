@@ -120,15 +120,17 @@ main(int argc, char **argv)
 {
     struct program program = {0};
     struct gguf *gguf = NULL;
-    char *text = malloc(TEXT_BYTES_MAX + 1);
+    char *text;
     uint32_t length;
 
-    program.ids = malloc(TEXT_BYTES_MAX * sizeof(program.ids[0]));
-    if (argc != 3 || text == NULL || program.ids == NULL) {
+    if (argc != 3) {
         fprintf(stderr, "usage: encode_texts text|chat VOCABULARY.gguf\n");
         return 2;
     }
-    if (gguf_open(argv[2], &gguf) != ST_OK || tokenizer_new(gguf, &program.tokenizer) != ST_OK
+    text = malloc(TEXT_BYTES_MAX + 1);
+    program.ids = malloc(TEXT_BYTES_MAX * sizeof(program.ids[0]));
+    if (text == NULL || program.ids == NULL || gguf_open(argv[2], &gguf) != ST_OK
+        || tokenizer_new(gguf, &program.tokenizer) != ST_OK
         || tokenizer_scratch_new(&program.scratch) != ST_OK) {
         die(argv[2]);
     }
