@@ -22,7 +22,7 @@ void pbjson_print(FILE *out, const char *members, const ProtobufCMessage *messag
 /* A string with its quotes; bytes that are not UTF-8 become U+FFFD. */
 void pbjson_print_string(FILE *out, const char *text, size_t length);
 
-/* One field that is not repeated, as a table shows it: no quotes, "" if absent, cut at the buffer. */
+/* One field that is not repeated, as a table shows it: "" if absent, cut at the buffer. */
 void pbjson_cell(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field,
                  char cell_out[PBJSON_CELL_BYTES]);
 
