@@ -68,7 +68,7 @@ teardown(struct fixture *f)
     ck_assert_int_eq(rmdir(f->dir), 0);
 }
 
-/* Runs a program with KVASIR_RUNTIME_DIR set; returns its exit code, its stdout in a static buffer. */
+/* Runs a program with KVASIR_RUNTIME_DIR set; returns its exit code, its stdout in *output_out. */
 static int
 run(const struct fixture *f, const char *program, const char *const *args, const char **output_out)
 {
