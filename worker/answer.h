@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* answer - the text side of a request: token ids to bytes, stop strings, what may be sent already.
  *
- * Bytes come out as whole UTF-8 sequences.  Text that could be the start of a stop string is withheld
- * until it is decided; the text of a stop string that is complete is never sent.  The stop string
- * that is complete first wins (of several that end at one byte, the longest), so the cut does not
- * depend on where token borders fall.  Plain data, no allocation after answer_init. */
+ * Bytes come out as whole UTF-8 sequences.  Text that could be the start of a stop string is
+ * withheld until it is decided; the text of a stop string that is complete is never sent.  The stop
+ * string that is complete first wins (of several that end at one byte, the longest), so the cut
+ * does not depend on where token borders fall.  Plain data, no allocation after answer_init. */
 #ifndef WORKER_ANSWER_H
 #define WORKER_ANSWER_H
 

@@ -2,8 +2,8 @@
 /* attach - how a worker gets its model and its memory: the talk on kvasird's attach socket.
  *
  * kvasird says which checkpoint, how much KV and which arenas exist; the worker opens the model,
- * proves that it arrives at the same fingerprints, maps the arenas that are there and makes those that
- * are missing.  Blocks while it loads; tells systemd that it is alive. */
+ * proves that it arrives at the same fingerprints, maps the arenas that are there and makes those
+ * that are missing.  Blocks while it loads; tells systemd that it is alive. */
 #ifndef WORKER_ATTACH_H
 #define WORKER_ATTACH_H
 
@@ -24,7 +24,7 @@ struct attach_options {
     const char *runtime_dir;     /* NULL: endpoint_dir's default */
     const struct device *device; /* opened; borrowed until attach_close */
     uint32_t seqs_max;
-    int stop_fd; /* readable: give up (a signalfd) */
+    int stop_fd; /* readable: give up (an eventfd) */
 };
 
 struct attachment {
@@ -52,8 +52,8 @@ struct attachment {
     bool has_made_weights;
 };
 
-/* Into zeroed storage; on failure nothing is left open.  ST_INVALID: refused, or kvasird says something
- * that this worker cannot be; ST_UNAVAILABLE: no daemon, it went away, or stop_fd. */
+/* Into zeroed storage; on failure nothing is left open.  ST_INVALID: refused, or kvasird says
+ * something that this worker cannot be; ST_UNAVAILABLE: no daemon, it went away, or stop_fd. */
 enum status attach_open(const struct attach_options *options, struct attachment *attachment_out);
 
 /* Unmaps and closes all; a zeroed struct is fine. */

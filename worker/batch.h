@@ -2,15 +2,16 @@
 /* batch - which rows go into the next step; pure arithmetic over a table, no model, no memory.
  *
  * A step runs at most `step_tokens` rows.  Decoding sequences come first, one row each: they are
- * what people watch.  Then builds and prompts share what is left in the order of the table, which is
- * the order of arrival, each as far as the budget goes; what does not fit goes on in a later step.
+ * what people watch.  Then builds and prompts share what is left in the order of the table, which
+ * is the order of arrival, each as far as the budget goes; what does not fit goes on in a later
+ * step.
  *
  * Rows of a prompt may run iff every document it waits for is complete by the end of this step: in
  * each layer all keys of a step are written before any is read (llama.h), so a cold document and
  * the question about it go through together.
  *
- * Nothing starves: decoding sequences are bounded in number and end, and among the others the oldest
- * always goes first. */
+ * Nothing starves: decoding sequences are bounded in number and end, and among the others the
+ * oldest always goes first. */
 #ifndef WORKER_BATCH_H
 #define WORKER_BATCH_H
 
@@ -26,8 +27,8 @@ struct batch_item {
     uint32_t rows; /* written by batch_pick: rows of this step */
 };
 
-/* Fills `rows` of every item; returns their sum, at most step_tokens.  Items are in order of arrival;
- * a dep on an item that does not stand before its reader is taken as not complete. */
+/* Fills `rows` of every item; returns their sum, at most step_tokens.  Items are in order of
+ * arrival; a dep on an item that does not stand before its reader is taken as not complete. */
 uint32_t batch_pick(struct batch_item *items, uint32_t count, uint32_t step_tokens);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine - the requests of a worker and its steps: messages in, one forward pass, one message out.
  *
- * No socket, no clock, no thread: whoever owns the engine feeds it kvasird's messages between steps.
- * A bad message ends the request it is about, never the worker; any other status than ST_OK from here
- * means that the worker is broken (memory, device) and must end.
+ * No socket, no clock, no thread: whoever owns the engine feeds it kvasird's messages between
+ * steps. A bad message ends the request it is about, never the worker; any other status than ST_OK
+ * from here means that the worker is broken (memory, device) and must end.
  *
- * The text of a request depends on its tokens, its sampling and its seed alone: not on what else is in a
- * step, how its prompt was cut into steps, or whether it was preempted and came back. */
+ * The text of a request depends on its tokens, its sampling and its seed alone: not on what else is
+ * in a step, how its prompt was cut into steps, or whether it was preempted and came back. */
 #ifndef WORKER_ENGINE_H
 #define WORKER_ENGINE_H
 
@@ -45,13 +45,13 @@ void engine_destroy(struct engine **engine);
 enum status engine_bind(const struct engine *engine);
 
 /* Takes in Assign, Grant, Stop or StopBuild; other bodies do nothing.  Copies what it keeps.
- * Refusals are reported by the next step: an error and `released` for the request, `builds_dropped` for
- * all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
+ * Refusals are reported by the next step: an error and `released` for the request, `builds_dropped`
+ * for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
 enum status engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message);
 
-/* Runs one step.  *step_out is what kvasird must hear, without `step` and `step_us`; NULL if there was
- * nothing to do (every request waits for blocks, or there is none): wait for a message.  Borrowed until
- * the next call.  Allocates nothing. */
+/* Runs one step.  *step_out is what kvasird must hear, without `step` and `step_us`; NULL if there
+ * was nothing to do (every request waits for blocks, or there is none): wait for a message.
+ * Borrowed until the next call.  Allocates nothing. */
 enum status engine_step(struct engine *engine, Kvasir__V1__Step **step_out);
 
 /* Requests and builds that are open. */

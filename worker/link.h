@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link - a worker's talk with kvasird while it serves; the only zmq here.
  *
- * The calling thread keeps the socket and the heartbeats, also during long steps; one more thread runs
- * the engine.  Between them: mailbox.h. */
+ * The calling thread keeps the socket and the heartbeats, also during long steps; one more thread
+ * runs the engine.  Between them: mailbox.h. */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H
 
@@ -10,8 +10,9 @@
 #include "worker/attach.h"
 #include "worker/engine.h"
 
-/* Says Ready and serves until the end.  ST_OK: SIGTERM or SIGINT (stop_fd) or a finished drain, after a
- * Bye.  ST_UNAVAILABLE: kvasird is silent, or has fenced this worker.  Else: the engine broke. */
+/* Says Ready and serves until the end.  ST_OK: SIGTERM or SIGINT (stop_fd) or a finished drain,
+ * after a Bye.  ST_UNAVAILABLE: kvasird is silent, or has fenced this worker.  Else: the engine
+ * broke. */
 enum status link_serve(const struct attachment *attachment, struct engine *engine,
                        uint32_t seqs_max, int stop_fd);
 

@@ -97,7 +97,8 @@ bytes_of_buffer(const struct llama *llama, enum buffer kind)
     return 0;
 }
 
-/* Makes buffers [first, BUFFERS) as big as the room asks; contents are of one step, so nothing is kept. */
+/* Makes buffers [first, BUFFERS) as big as the room asks; contents are of one step, so nothing is
+ * kept. */
 static enum status
 allocate_buffers(struct llama *llama, enum buffer first)
 {

@@ -2,7 +2,8 @@
 /* llama - the forward pass of one step of a Llama model over the table of operations.
  *
  *   x = embed(ids)
- *   each layer:  h = norm(x);  qkv = h Wqkv;  K, V of ALL rows go to their blocks;  a = attention(q)
+ *   each layer:  h = norm(x);  qkv = h Wqkv;  K, V of ALL rows go to their blocks;  a =
+ *   attention(q)
  *                x += a Wo;    h = norm(x);   x += swiglu(h Wgu) Wd
  *   logits = norm(x) Wout, for the rows that ask for them
  *
@@ -47,9 +48,9 @@ struct llama_room {
     size_t history;   /* sum of n_history over the rows that are sampled */
 };
 
-/* A step, prepared by the caller in host memory that stays as it is until llama_sample.  Sequences of
- * one row come first and their rows are the first rows of the step, in the same order: those take the
- * split-key path (lazy_decode), the others lazy_prefill; the results are bitwise equal. */
+/* A step, prepared by the caller in host memory that stays as it is until llama_sample.  Sequences
+ * of one row come first and their rows are the first rows of the step, in the same order: those
+ * take the split-key path (lazy_decode), the others lazy_prefill; the results are bitwise equal. */
 struct llama_step {
     uint32_t n_rows;
     const uint32_t *ids;       /* [n_rows] token ids, below V */
@@ -75,7 +76,8 @@ void llama_destroy(struct llama **llama);
 /* Makes room for steps of that size.  Never shrinks.  ST_NO_MEMORY. */
 enum status llama_reserve(struct llama *llama, const struct llama_room *room);
 
-/* Enqueues a step; allocates nothing.  Fails only as its operations fail: then the worker is broken. */
+/* Enqueues a step; allocates nothing.  Fails only as its operations fail: then the worker is
+ * broken. */
 enum status llama_forward(struct llama *llama, const struct llama_step *step);
 
 /* Draws from logits [first, first + count) of the last llama_forward and waits for the device: the

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mailbox - two bounded queues between the link thread (zmq) and the engine thread (steps).
  *
- * In: parsed messages, each in an arena of its own slot, so that nothing is copied twice.  Out: packed
- * messages.  The link never blocks here: full is an answer.  The engine waits for work and for room.
- * An eventfd wakes the link. */
+ * In: parsed messages, each in an arena of its own slot, so that nothing is copied twice.  Out:
+ * packed messages.  The link never blocks here: full is an answer.  The engine waits for work and
+ * for room. An eventfd wakes the link. */
 #ifndef WORKER_MAILBOX_H
 #define WORKER_MAILBOX_H
 
@@ -34,7 +34,8 @@ struct mailbox_state {
 enum status mailbox_new(struct mailbox **mailbox_out);
 void mailbox_destroy(struct mailbox **mailbox); /* both threads are done with it */
 
-/* --- link ---------------------------------------------------------------------------------------- */
+/* --- link ----------------------------------------------------------------------------------------
+ */
 
 /* Readable when there is something to send or the engine's state has changed. */
 int mailbox_fd(const struct mailbox *mailbox);
@@ -54,7 +55,8 @@ struct mailbox_state mailbox_state(struct mailbox *mailbox);
 /* Ends the engine thread after its present step. */
 void mailbox_close(struct mailbox *mailbox);
 
-/* --- engine -------------------------------------------------------------------------------------- */
+/* --- engine --------------------------------------------------------------------------------------
+ */
 
 /* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed. */
 const Kvasir__V1__DaemonMessage *mailbox_take(struct mailbox *mailbox, bool may_wait);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -38,7 +38,8 @@ struct options {
 
 static const struct conf_option option_table[] = {
     {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
-     "where kvasird's sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir, $XDG_RUNTIME_DIR/kvasir",
+     "where kvasird's sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir or "
+     "$XDG_RUNTIME_DIR/kvasir",
      offsetof(struct options, runtime_dir)},
     {"device", CONF_STRING, "cpu", 0, 0, "DEVICE",
      "what to compute on: cpu, or cuda[:N] in a build with CUDA", offsetof(struct options, device)},
@@ -72,20 +73,33 @@ parse_options(struct conf conf, int argc, char **argv)
     return ST_OK;
 }
 
-/* SIGTERM and SIGINT become readable, so that they are taken between other things. */
-static enum status
-open_stop_fd(int *fd_out)
-{
-    sigset_t set;
+static int stop_event = -1; /* an eventfd; set before the handler is installed */
 
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
-        return ERR(ST_SYSTEM, "sigprocmask: %s", strerror(errno));
+static void
+note_stop(int signo)
+{
+    int saved = errno;
+
+    (void)signo;
+    (void)!write(stop_event, &(uint64_t){1}, sizeof(uint64_t));
+    errno = saved;
+}
+
+/* SIGTERM and SIGINT become readable, so that they are taken between other things.  A handler and
+ * not a signalfd: OpenBLAS starts threads before main, which would not have the signals blocked. */
+static enum status
+open_stop_event(void)
+{
+    struct sigaction action = {.sa_handler = note_stop, .sa_flags = SA_RESTART};
+
+    stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop_event < 0) {
+        return ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
     }
-    *fd_out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return *fd_out >= 0 ? ST_OK : ERR(ST_SYSTEM, "signalfd: %s", strerror(errno));
+    if (sigaction(SIGTERM, &action, NULL) != 0 || sigaction(SIGINT, &action, NULL) != 0) {
+        return ERR(ST_SYSTEM, "sigaction: %s", strerror(errno));
+    }
+    return ST_OK;
 }
 
 static void
@@ -101,7 +115,7 @@ log_attached(const struct attachment *a, uint64_t start_us)
 }
 
 static enum status
-work(const struct options *options, const struct attachment *attachment, int stop_fd)
+work(const struct options *options, const struct attachment *attachment)
 {
     struct ops *ops = NULL;
     struct engine *engine = NULL;
@@ -129,7 +143,7 @@ work(const struct options *options, const struct attachment *attachment, int sto
                         &engine);
     }
     if (st == ST_OK) {
-        st = link_serve(attachment, engine, (uint32_t)options->seqs_max, stop_fd);
+        st = link_serve(attachment, engine, (uint32_t)options->seqs_max, stop_event);
     }
     engine_destroy(&engine);
     ops_destroy(&ops);
@@ -137,11 +151,11 @@ work(const struct options *options, const struct attachment *attachment, int sto
 }
 
 static bool
-was_told_to_stop(int stop_fd)
+was_told_to_stop(void)
 {
-    struct signalfd_siginfo info;
+    uint64_t count;
 
-    return read(stop_fd, &info, sizeof(info)) == sizeof(info);
+    return read(stop_event, &count, sizeof(count)) == sizeof(count);
 }
 
 static int
@@ -150,10 +164,9 @@ run(const struct options *options)
     struct attachment attachment = {0};
     struct device device = {0};
     uint64_t start_us = clock_now_us();
-    int stop_fd = -1;
 
     log_init("kvasir-worker", (enum log_level)log_level_parse(options->log_level));
-    enum status st = open_stop_fd(&stop_fd);
+    enum status st = open_stop_event();
 
     if (st == ST_OK) {
         st = device_open(options->device, &device);
@@ -162,24 +175,21 @@ run(const struct options *options)
         st = attach_open(&(struct attach_options){.runtime_dir = options->runtime_dir,
                                                   .device = &device,
                                                   .seqs_max = (uint32_t)options->seqs_max,
-                                                  .stop_fd = stop_fd},
+                                                  .stop_fd = stop_event},
                          &attachment);
-        if (st != ST_OK && was_told_to_stop(stop_fd)) {
+        if (st != ST_OK && was_told_to_stop()) {
             log_info("worker_leaving", "reason=signal while=attaching");
             return EXIT_SUCCESS;
         }
     }
     if (st == ST_OK) {
         log_attached(&attachment, start_us);
-        st = work(options, &attachment, stop_fd);
+        st = work(options, &attachment);
     }
     if (st != ST_OK) {
         log_error("worker_failed", "status=%s detail=\"%s\"", status_name(st), status_detail());
     }
     attach_close(&attachment);
-    if (stop_fd >= 0) {
-        (void)close(stop_fd);
-    }
     return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -40,8 +40,8 @@ enum status plan_reserve(struct plan *plan, size_t sequences, const struct llama
 /* The build that a segment waits for, or NULL. */
 typedef const struct sequence *(*plan_find_build_fn)(const void *arg, uint64_t build);
 
-/* Picks rows for the sequences of `order` (list of sequence.link) and fills `step`.  Allocates nothing.
- * Returns the rows; items[seq->item].rows says whose they are. */
+/* Picks rows for the sequences of `order` (list of sequence.link) and fills `step`.  Allocates
+ * nothing. Returns the rows; items[seq->item].rows says whose they are. */
 uint32_t plan_step(struct plan *plan, const struct list_node *order, plan_find_build_fn find_build,
                    const void *arg);
 

@@ -170,8 +170,8 @@ fill_segments(struct sequence *seq, const Kvasir__V1__Assign *assign,
     return ST_OK;
 }
 
-/* Checked here and not only in the kernel: a bad parameter must not cost others their step.  Written so
- * that NaN is refused. */
+/* Checked here and not only in the kernel: a bad parameter must not cost others their step.
+ * Written so that NaN is refused. */
 static enum status
 fill_sampling(struct sequence *seq, const Kvasir__V1__Assign *assign)
 {

@@ -2,8 +2,8 @@
 /* sequence - tokens that are being turned into KV: a request's own tokens, or a document.
  *
  * A document under construction is a sequence like any other: no documents before it, offset 0, no
- * answer.  Everything that came from kvasird is checked here, once; afterwards every block id is below
- * the arena's count and every position fits 32 bits. */
+ * answer.  Everything that came from kvasird is checked here, once; afterwards every block id is
+ * below the arena's count and every position fits 32 bits. */
 #ifndef WORKER_SEQUENCE_H
 #define WORKER_SEQUENCE_H
 
@@ -78,8 +78,9 @@ struct sequence {
 enum status sequence_new_build(const Kvasir__V1__Build *build, uint64_t order,
                                const struct sequence_limits *limits, struct sequence **seq_out);
 
-/* A request.  With an answer so far it continues: the text state is rebuilt and nothing is sent twice.
- * Whether the builds it names exist is the caller's to check.  ST_INVALID: what is wrong with it. */
+/* A request.  With an answer so far it continues: the text state is rebuilt and nothing is sent
+ * twice. Whether the builds it names exist is the caller's to check.  ST_INVALID: what is wrong
+ * with it. */
 enum status sequence_new_request(const Kvasir__V1__Assign *assign,
                                  const struct sequence_limits *limits,
                                  const struct tokenizer *tokenizer, struct sequence **seq_out);

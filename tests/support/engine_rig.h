@@ -72,7 +72,8 @@ void rig_destroy(struct rig **rig);
 /* Forgets requests and blocks, keeps the model: a fresh engine over a zeroed arena. */
 void rig_restart(struct rig *rig, const struct rig_config *config);
 
-/* A request in short.  Documents are given whole; those with `build` != 0 are built by its Assign. */
+/* A request in short.  Documents are given whole; those with `build` != 0 are built by its Assign.
+ */
 struct rig_doc {
     const uint32_t *ids;
     uint32_t n_ids;
@@ -119,8 +120,8 @@ void rig_run(struct rig *rig);
 /* Any message, with its incarnation; for malformed ones. */
 void rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message);
 
-/* KV bytes of n tokens in these blocks, all layers, as one array: [token][layer][K,V][head][d].  The
- * caller frees with mem_free. */
+/* KV bytes of n tokens in these blocks, all layers, as one array: [token][layer][K,V][head][d].
+ * The caller frees with mem_free. */
 float *rig_kv(const struct rig *rig, const uint32_t *blocks, uint32_t n_tokens);
 size_t rig_kv_bytes(const struct rig *rig, uint32_t n_tokens);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine alone, on the tiny model: texts never depend on company, blocks are given back once. */
+/* The engine alone, on the tiny model: texts never depend on company, blocks are given back once.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -212,7 +213,6 @@ START_TEST(a_preempted_request_goes_on_as_if_nothing_had_happened)
     static struct rig_heard alone, before;
     struct rig_config config = rig_defaults();
     char stop[] = "never";
-
     fill_all();
     struct rig *rig = rig_new(&config);
 
@@ -264,7 +264,8 @@ START_TEST(a_request_without_a_block_waits_for_its_grant)
     request.own_blocks = 1;
     rig_assign(rig, &request);
     rig_run(rig);
-    /* 11 query tokens and 5 answers fill the block; the sixth answer is drawn from its last slot. */
+    /* 11 query tokens and 5 answers fill the block; the sixth answer is drawn from its last slot.
+     */
     ck_assert_uint_eq(rig->heard[1].n_ids, 6);
     ck_assert_uint_eq(rig->heard[1].own_tokens, 16);
     ck_assert_int_eq(rig->heard[1].finish, -1);
@@ -374,8 +375,8 @@ START_TEST(a_build_of_a_tail_gives_the_bytes_of_a_whole_build)
 }
 END_TEST
 
-/* All 120 orders of five documents, cold in the first, hot afterwards: the documents' KV never changes,
- * and a hot answer is byte for byte that of a cold run of the same order. */
+/* All 120 orders of five documents, cold in the first, hot afterwards: the documents' KV never
+ * changes, and a hot answer is byte for byte that of a cold run of the same order. */
 START_TEST(all_orders_of_documents_share_their_kv)
 {
     static struct rig_heard cold;
@@ -435,8 +436,7 @@ START_TEST(all_orders_of_documents_share_their_kv)
     rig_run(rig);
     check_same_answer(&cold, &rig->heard[2]);
     for (uint32_t i = 0; i < 5; i++) {
-        mem_free(kv[i]);
-        mem_free(docs[i].blocks);
+        mem_free(kv[i]), mem_free(docs[i].blocks);
     }
     rig_destroy(&rig);
 }
@@ -507,7 +507,8 @@ START_TEST(a_document_may_stand_twice_in_a_prompt)
 }
 END_TEST
 
-/* Stopped before its first step, in its prompt, while decoding, after its end, twice, and unknown. */
+/* Stopped before its first step, in its prompt, while decoding, after its end, twice, and unknown.
+ */
 START_TEST(every_stop_is_answered_by_one_release)
 {
     struct rig_config config = rig_defaults();
@@ -675,7 +676,8 @@ START_TEST(requests_over_credit_are_refused)
 }
 END_TEST
 
-/* The greedy text, cut where its own bytes say so: every substring of it is tried as a stop string. */
+/* The greedy text, cut where its own bytes say so: every substring of it is tried as a stop string.
+ */
 START_TEST(a_stop_string_ends_the_text_just_before_it)
 {
     static struct rig_heard whole;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass against HF transformers on the same weights (tests/goldens/make_goldens.py says how
- * the goldens came about and what their records mean).  Every case runs in one step, documents and
- * query together; greedy answers run through the engine.
+/* The forward pass against HF transformers on the same weights (tests/goldens/make_goldens.py says
+ * how the goldens came about and what their records mean).  Every case runs in one step, documents
+ * and query together; greedy answers run through the engine.
  *
- * Tolerance: a golden's `noise` is the largest difference between that implementation in float32 and in
- * float64.  Ours is another float32 implementation with sums in another order: its error is of the
- * same size and independent, so a few times the noise bounds it; a wrong angle, mask or weight is off by
- * hundreds of times. */
+ * Tolerance: a golden's `noise` is the largest difference between that implementation in float32
+ * and in float64.  Ours is another float32 implementation with sums in another order: its error is
+ * of the same size and independent, so a few times the noise bounds it; a wrong angle, mask or
+ * weight is off by hundreds of times. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +58,8 @@ struct goldens {
     float worst; /* difference, in units of its case's noise */
 };
 
-/* --- reading ----------------------------------------------------------------------------------- */
+/* --- reading -----------------------------------------------------------------------------------
+ */
 
 static uint32_t
 read_u32(char **at)
@@ -186,7 +187,8 @@ check_sha256(const struct goldens *goldens, const char *words)
                   "the model's SHA-256 is %s; the goldens are of: %s", hex, words);
 }
 
-/* --- checking ---------------------------------------------------------------------------------- */
+/* --- checking ----------------------------------------------------------------------------------
+ */
 
 /* The whole prompt as one step: documents, then the query over them. */
 struct prompt {
