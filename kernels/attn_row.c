@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A block of up to 64 (row, head) pairs walks the keys of a chunk in tiles of 64.  The tile's keys
- * are transposed once, so that lanes are keys: a score is one running sum over d, the same in every
- * lane, every block and every batch, and no sum over lanes is needed.  Values are used as they lie,
- * lanes along d.  Softmax is online per tile (Dao, FlashAttention-2 (2023), sec. 3.1).
- *
- * Keys that a pair does not see get the score -inf by selection and their values are not touched,
- * so nothing behind n_tokens or after the row (NaN included) can reach a result. */
+/* A block of up to 64 (row, head) pairs walks the keys of a chunk in tiles.  The tile's keys are
+ * transposed once for all pairs (attn_tile.c says why). */
 #include "kernels/attn_row.h"
 
 #include <assert.h>
@@ -14,10 +9,9 @@
 
 #include "kernels/bf16.h"
 #include "kernels/rope_angle.h"
-#include "kernels/simd.h"
+#include "kernels/transpose.h"
 
 static_assert(LAZY_DECODE_CHUNK % ATTN_TILE == 0, "a tile never straddles chunks");
-static_assert(ATTN_TILE % 64 == 0, "a tile holds whole blocks of every size");
 
 enum status
 attn_check(const struct attn_desc *desc)
@@ -119,169 +113,99 @@ attn_items_rotate(const struct attn_desc *desc, const float *q, struct attn_item
     return visible_max;
 }
 
-/* Transposes `count` float32 rows into columns [at, at + count) of the key tile. */
+/* Any type and layout, element by element through the one address function. */
 static void
-transpose_keys(float *keys, uint32_t at, const float *rows, uint32_t count, uint32_t D)
+load_generic(const struct attn_desc *desc, const char *block, uint32_t head, uint32_t slot,
+             uint32_t at, uint32_t count, struct attn_tile *tile)
 {
+    const struct kv_layout *layout = &desc->layout;
+    uint32_t layer = desc->layer;
+
     for (uint32_t j = 0; j < count; j++) {
-        for (uint32_t d = 0; d < D; d++) {
-            keys[(size_t)d * ATTN_TILE + at + j] = rows[(size_t)j * D + d];
+        float *value = &tile->values[(size_t)(at + j) * ATTN_D_MAX];
+
+        for (uint32_t d = 0; d < layout->D; d++) {
+            uint16_t k, v;
+
+            memcpy(&k, block + kv_layout_offset(layout, layer, KV_PART_K, head, slot + j, d), 2);
+            memcpy(&v, block + kv_layout_offset(layout, layer, KV_PART_V, head, slot + j, d), 2);
+            tile->keys[(size_t)d * ATTN_TILE + at + j] = bf16_to_f32(k);
+            value[d] = bf16_to_f32(v);
         }
+        tile->value_rows[at + j] = value;
     }
 }
 
-/* Any type and layout, element by element through the one address function. */
+/* float32 in the plain layout: rows are contiguous, values are used where they lie. */
 static void
-load_tile_generic(const struct attn_desc *desc, const char *block, uint32_t head, uint32_t at,
-                  uint32_t count, struct attn_scratch *scratch)
+load_plain(const struct attn_desc *desc, const char *block, uint32_t head, uint32_t slot,
+           uint32_t at, uint32_t count, struct attn_tile *tile)
 {
     const struct kv_layout *layout = &desc->layout;
-    uint32_t D = layout->D;
+    const void *k = block + kv_layout_offset(layout, desc->layer, KV_PART_K, head, slot, 0);
+    const void *v = block + kv_layout_offset(layout, desc->layer, KV_PART_V, head, slot, 0);
 
+    transpose(k, layout->D, count, layout->D, &tile->keys[at], ATTN_TILE);
     for (uint32_t j = 0; j < count; j++) {
-        for (uint32_t d = 0; d < D; d++) {
-            uint16_t k, v;
-
-            memcpy(&k, block + kv_layout_offset(layout, desc->layer, KV_PART_K, head, j, d),
-                   sizeof(k));
-            memcpy(&v, block + kv_layout_offset(layout, desc->layer, KV_PART_V, head, j, d),
-                   sizeof(v));
-            scratch->keys[(size_t)d * ATTN_TILE + at + j] = bf16_to_f32(k);
-            scratch->values[(size_t)(at + j) * ATTN_D_MAX + d] = bf16_to_f32(v);
-        }
-        scratch->value_rows[at + j] = &scratch->values[(size_t)(at + j) * ATTN_D_MAX];
+        tile->value_rows[at + j] = (const float *)v + (size_t)j * layout->D;
     }
 }
 
 /* Brings keys [key_first, key_first + count) of the segment into the tile; the rest of it is 0. */
 static void
 load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t head,
-          uint32_t key_first, uint32_t count, struct attn_scratch *scratch)
+          uint32_t key_first, uint32_t count, struct attn_tile *tile)
 {
-    const struct kv_layout *layout = &desc->layout;
-    uint32_t D = layout->D, P = layout->P;
-    size_t block_bytes = kv_layout_block_bytes(layout);
+    uint32_t P = desc->layout.P, n = 0;
+    size_t block_bytes = kv_layout_block_bytes(&desc->layout);
 
     if (count < ATTN_TILE) {
-        memset(scratch->keys, 0, sizeof(scratch->keys[0]) * ATTN_TILE * D);
+        memset(tile->keys, 0, sizeof(tile->keys[0]) * ATTN_TILE * desc->layout.D);
     }
-    for (uint32_t at = 0; at < count; at += P) {
+    for (uint32_t at = 0; at < count; at += n) {
+        uint32_t slot = (key_first + at) % P;
         uint32_t id = desc->block_ids[seg->block_first + (key_first + at) / P];
         const char *block = (const char *)desc->kv + id * block_bytes;
-        uint32_t n = count - at < P ? count - at : P;
 
-        if (layout->type != KV_F32) {
-            load_tile_generic(desc, block, head, at, n, scratch);
+        n = count - at < P - slot ? count - at : P - slot;
+        if (desc->layout.type == KV_F32) {
+            load_plain(desc, block, head, slot, at, n, tile);
+        } else {
+            load_generic(desc, block, head, slot, at, n, tile);
+        }
+    }
+}
+
+/* The tile for all pairs that see some of it, two at a time; an odd one out is joined by itself
+ * with a state that nobody reads. */
+static void
+add_tile(struct attn_scratch *scratch, uint32_t count, uint64_t key_first, float scale, uint32_t D)
+{
+    struct attn_state nobody;
+    struct attn_state *state[2];
+    const float *q[2];
+    uint32_t seen[2], n = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (scratch->visible[i] <= key_first) {
             continue;
         }
-        const float *k = (const float *)(const void *)(block
-                                                       + kv_layout_offset(layout, desc->layer,
-                                                                          KV_PART_K, head, 0, 0));
-        const float *v = (const float *)(const void *)(block
-                                                       + kv_layout_offset(layout, desc->layer,
-                                                                          KV_PART_V, head, 0, 0));
+        uint64_t left = scratch->visible[i] - key_first;
 
-        transpose_keys(scratch->keys, at, k, n, D);
-        for (uint32_t j = 0; j < n; j++) {
-            scratch->value_rows[at + j] = v + (size_t)j * D;
+        q[n] = scratch->q[i];
+        state[n] = &scratch->part[i];
+        seen[n++] = left < ATTN_TILE ? (uint32_t)left : ATTN_TILE;
+        if (n == 2) {
+            attn_tile_add(&scratch->tile, q, seen, scale, state, D);
+            n = 0;
         }
     }
-}
-
-#define TILE_VECTORS (ATTN_TILE / SIMD_F32)
-
-/* weights[j] = exp(score_j - m) for the n visible keys of the tile and 0 behind; updates m and l,
- * returns the factor for what was summed before. */
-SIMD_INLINE float
-tile_weights(const float *q, const float *keys, uint32_t n, float scale, float *weights,
-             struct attn_state *state, uint32_t D)
-{
-    f32x8 s[TILE_VECTORS] = {{0}}, top, sum = {0}, ninf = sum - __builtin_inff(), m_new;
-    i32x8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-
-    for (uint32_t d = 0; d < D; d++) {
-#pragma GCC unroll 8
-        for (int t = 0; t < TILE_VECTORS; t++) {
-            s[t] += q[d] * *(const f32x8_any *)&keys[(size_t)d * ATTN_TILE + t * SIMD_F32];
-        }
-    }
-    top = ninf;
-#pragma GCC unroll 8
-    for (int t = 0; t < TILE_VECTORS; t++) {
-        i32x8 seen = lane + t * SIMD_F32 < (int32_t)n;
-
-        s[t] *= scale;
-        simd_select(&s[t], &seen, &s[t], &ninf);
-        simd_max(&top, &s[t], &top);
-    }
-    float m_old = state->m, tile_max = simd_max_lane(&top);
-
-    state->m = tile_max > m_old ? tile_max : m_old;
-    m_new = (f32x8){0} + state->m;
-#pragma GCC unroll 8
-    for (int t = 0; t < TILE_VECTORS; t++) {
-        s[t] -= m_new;
-        simd_exp(&s[t], &s[t]);
-        simd_store(&weights[t * SIMD_F32], &s[t]);
-        sum += s[t];
-    }
-    float factor = state->l == 0.0f ? 0.0f : expf(m_old - state->m);
-
-    state->l = state->l * factor + simd_sum(&sum);
-    return factor;
-}
-
-/* One tile for one pair. */
-SIMD_INLINE void
-item_tile(const float *q, const float *keys, const float *const *value_rows, uint32_t n,
-          float scale, struct attn_state *state, uint32_t D)
-{
-    float weights[ATTN_TILE];
-    float factor = tile_weights(q, keys, n, scale, weights, state, D);
-    f32x8 o[ATTN_D_MAX / SIMD_F32];
-
-#pragma GCC unroll 16
-    for (uint32_t i = 0; i < D / SIMD_F32; i++) {
-        simd_load(&o[i], &state->o[i * SIMD_F32]);
-        o[i] *= factor;
-    }
-    for (uint32_t j = 0; j < n; j++) {
-#pragma GCC unroll 16
-        for (uint32_t i = 0; i < D / SIMD_F32; i++) {
-            o[i] += weights[j] * *(const f32x8_any *)&value_rows[j][i * SIMD_F32];
-        }
-    }
-#pragma GCC unroll 16
-    for (uint32_t i = 0; i < D / SIMD_F32; i++) {
-        simd_store(&state->o[i * SIMD_F32], &o[i]);
-    }
-}
-
-/* The tile for all pairs of the block; two instances of one body, so that D is a constant in each.
- */
-SIMD_CLONES static void
-items_tile_64(struct attn_scratch *scratch, uint32_t count, uint64_t key_first, float scale)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t seen = scratch->visible[i] > key_first ? scratch->visible[i] - key_first : 0;
-
-        if (seen > 0) {
-            item_tile(scratch->q[i], scratch->keys, scratch->value_rows,
-                      seen < ATTN_TILE ? (uint32_t)seen : ATTN_TILE, scale, &scratch->part[i], 64);
-        }
-    }
-}
-
-SIMD_CLONES static void
-items_tile_128(struct attn_scratch *scratch, uint32_t count, uint64_t key_first, float scale)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t seen = scratch->visible[i] > key_first ? scratch->visible[i] - key_first : 0;
-
-        if (seen > 0) {
-            item_tile(scratch->q[i], scratch->keys, scratch->value_rows,
-                      seen < ATTN_TILE ? (uint32_t)seen : ATTN_TILE, scale, &scratch->part[i], 128);
-        }
+    if (n == 1) {
+        attn_state_reset(&nobody);
+        q[1] = q[0];
+        seen[1] = 1;
+        state[1] = &nobody;
+        attn_tile_add(&scratch->tile, q, seen, scale, state, D);
     }
 }
 
@@ -299,11 +223,7 @@ attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
     for (; key < end; key += ATTN_TILE) {
         uint32_t count = end - key < ATTN_TILE ? (uint32_t)(end - key) : ATTN_TILE;
 
-        load_tile(desc, seg, items.kv_head, (uint32_t)key, count, scratch);
-        if (desc->layout.D == 64) {
-            items_tile_64(scratch, items.count, key, desc->scale);
-        } else {
-            items_tile_128(scratch, items.count, key, desc->scale);
-        }
+        load_tile(desc, seg, items.kv_head, (uint32_t)key, count, &scratch->tile);
+        add_tile(scratch, items.count, key, desc->scale, desc->layout.D);
     }
 }

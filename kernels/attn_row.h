@@ -12,18 +12,11 @@
 
 #include "common/status.h"
 #include "kernels/attn_desc.h"
+#include "kernels/attn_tile.h"
 #include "kernels/lazy_decode.h"
 #include "kernels/lazy_prefill.h"
 
-#define ATTN_D_MAX 128
 #define ATTN_ITEMS 64 /* (row, head) pairs that share the reading of a key tile */
-#define ATTN_TILE  64 /* keys in a tile; divides the chunk, and a block size divides it */
-
-struct attn_state {
-    float o[ATTN_D_MAX]; /* sum of exp(score - m) v */
-    float m;             /* largest score so far; -inf when none */
-    float l;             /* sum of exp(score - m); 0 = identity */
-};
 
 /* Pairs i = 0.. of one sequence and key/value head: row (first + i) / G, query head (first + i) %
  * G. */
@@ -34,14 +27,12 @@ struct attn_items {
     uint32_t count; /* <= ATTN_ITEMS */
 };
 
-/* Working memory of one thread; about 130 KiB, lives on its stack. */
+/* Working memory of one thread; about 100 KiB, lives on its stack. */
 struct attn_scratch {
     float q[ATTN_ITEMS][ATTN_D_MAX]; /* rotated for the segment in hand */
     uint64_t visible[ATTN_ITEMS];    /* keys of that segment each pair sees */
     struct attn_state part[ATTN_ITEMS];
-    float keys[ATTN_D_MAX * ATTN_TILE];   /* the tile's keys, transposed: [d][key] */
-    float values[ATTN_TILE * ATTN_D_MAX]; /* the tile's values where they need converting */
-    const float *value_rows[ATTN_TILE];
+    struct attn_tile tile;
 };
 
 /* ST_INVALID names what is wrong: layout, heads, layer, a block id past the arena. */

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "kernels/simd.h"
+#include "kernels/transpose.h"
 
 #define PANEL_ROWS  16
 #define NARROW_ROWS SIMD_F32
@@ -59,11 +60,7 @@ gemm_cpu_pack(const struct gemm_job *job, uint32_t unit)
     if (n_rows < width) {
         memset(panel, 0, (size_t)width * K * sizeof(float));
     }
-    for (uint32_t row = 0; row < n_rows; row++) {
-        for (uint32_t k = 0; k < K; k++) {
-            panel[(size_t)k * width + row] = x[(size_t)row * K + k];
-        }
-    }
+    transpose(x, K, n_rows, K, panel, width);
 }
 
 uint32_t

@@ -61,28 +61,26 @@ simd_max(f32x8 *out, const f32x8 *a, const f32x8 *b)
 SIMD_INLINE float
 simd_sum(const f32x8 *v)
 {
-    float x[SIMD_F32];
+    f32x8 x = *v;
 
-    simd_store(x, v);
-    for (int half = SIMD_F32 / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) {
-            x[i] += x[i + half];
-        }
-    }
+    x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
+    x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
+    x += __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
     return x[0];
 }
 
+/* The largest lane; NaN lanes may be passed over. */
 SIMD_INLINE float
 simd_max_lane(const f32x8 *v)
 {
-    float x[SIMD_F32];
+    f32x8 x = *v, y;
 
-    simd_store(x, v);
-    for (int half = SIMD_F32 / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) {
-            x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
-        }
-    }
+    y = __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
+    simd_max(&x, &x, &y);
+    y = __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5);
+    simd_max(&x, &x, &y);
+    y = __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
+    simd_max(&x, &x, &y);
     return x[0];
 }
 
