@@ -185,6 +185,11 @@ fill_request(struct ask *ask)
     request->salt.len = salt == NULL ? 0 : strlen(salt);
     TRY(ask_load_docs(args, &ask->docs));
     if (strcmp(question, "-") == 0) {
+        const char *jsonl = cli_value(args, "jsonl");
+
+        if (jsonl != NULL && strcmp(jsonl, "-") == 0) {
+            return ERR(ST_INVALID, "the question and --jsonl cannot both come from stdin");
+        }
         TRY(docs_read_text("-", &ask->question, &length));
         question = ask->question;
     }

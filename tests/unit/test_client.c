@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libkvasir against a fake daemon: streaming, errors, cancel, deadline, loss. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/kvasir.h"
 #include "common/clock.h"
+#include "common/mem.h"
 #include "tests/support/check_main.h"
 #include "tests/support/fake_daemon.h"
 
@@ -33,18 +37,24 @@ setup(void)
 }
 
 static void
-teardown(struct fixture *f)
+remove_dir(const struct fixture *f)
 {
     char path[128];
 
-    kvasir_close(&f->client);
-    kvasir_close(&f->client);
-    fake_daemon_stop(&f->daemon);
     (void)snprintf(path, sizeof(path), "%s/client.sock", f->dir);
     (void)unlink(path);
     (void)snprintf(path, sizeof(path), "%s/admin.sock", f->dir);
     (void)unlink(path);
     ck_assert_int_eq(rmdir(f->dir), 0);
+}
+
+static void
+teardown(struct fixture *f)
+{
+    kvasir_close(&f->client);
+    kvasir_close(&f->client);
+    fake_daemon_stop(&f->daemon);
+    remove_dir(f);
 }
 
 struct answer {
@@ -385,6 +395,79 @@ START_TEST(an_impossible_endpoint_says_so_at_once)
 }
 END_TEST
 
+/* A fake daemon in a process of its own, so that it can be stopped whole. */
+static pid_t
+start_daemon_process(const char *dir)
+{
+    int ready[2];
+    char byte = 'r';
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t pid = fork();
+
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)fake_daemon_start(dir);
+        _exit(write(ready[1], &byte, 1) == 1 && pause() == 0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    ck_assert_int_eq(close(ready[0]), 0);
+    ck_assert_int_eq(close(ready[1]), 0);
+    return pid;
+}
+
+static bool
+freeze(void *opaque, const struct kvasir_chunk *chunk)
+{
+    (void)chunk;
+    ck_assert_int_eq(kill(*(pid_t *)opaque, SIGSTOP), 0);
+    return true;
+}
+
+START_TEST(a_daemon_that_hangs_is_unavailable_within_eight_seconds)
+{
+    struct fixture f = {.dir = "/tmp/kvasir-client-"
+                               "XX"
+                               "XX"
+                               "XX"}; /* mkdtemp fills it */
+    struct kvasir_request request = {.query = "hold", .on_chunk = freeze};
+    pid_t daemon;
+
+    ck_assert_ptr_nonnull(mkdtemp(f.dir));
+    daemon = start_daemon_process(f.dir);
+    request.opaque = &daemon;
+    uint64_t start_us = clock_now_us();
+
+    ck_assert_int_eq(kvasir_open(&(struct kvasir_options){.runtime_dir = f.dir}, &f.client),
+                     KVASIR_OK);
+    ck_assert_int_eq(kvasir_generate(f.client, &request, NULL), KVASIR_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(kvasir_error(f.client), "is gone"));
+    ck_assert_uint_lt(clock_now_us() - start_us, 12000000); /* 8 s, and a busy machine */
+    ck_assert_int_eq(kill(daemon, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(daemon, NULL, 0), daemon);
+    kvasir_close(&f.client);
+    remove_dir(&f);
+}
+END_TEST
+
+START_TEST(a_handle_that_cannot_be_made_leaks_nothing)
+{
+    enum kvasir_code code = KVASIR_UNKNOWN;
+    struct kvasir *client = NULL;
+
+    for (uint64_t n = 1; code != KVASIR_OK; n++) {
+        mem_fail_at(n);
+        code = kvasir_open(&(struct kvasir_options){.endpoint = "ipc:///nowhere"}, &client);
+        mem_fail_at(0);
+        ck_assert(code == KVASIR_OK || code == KVASIR_RESOURCE_EXHAUSTED);
+        ck_assert_int_eq(client == NULL, code != KVASIR_OK);
+        ck_assert_uint_lt(n, 20);
+    }
+    kvasir_close(&client);
+}
+END_TEST
+
 enum {
     CLIENTS = 8
 };
@@ -438,6 +521,8 @@ CHECK_MAIN("client", an_answer_streams_in_order_and_ends_with_usage,
            a_daemon_that_ignores_a_cancel_is_waited_for_only_so_long,
            a_deadline_holds_even_when_nobody_answers,
            a_daemon_that_vanishes_is_unavailable_and_may_come_back,
-           a_restart_between_calls_goes_unnoticed, nonsense_from_the_daemon_is_an_internal_error,
+           a_daemon_that_hangs_is_unavailable_within_eight_seconds,
+           a_handle_that_cannot_be_made_leaks_nothing, a_restart_between_calls_goes_unnoticed,
+           nonsense_from_the_daemon_is_an_internal_error,
            a_request_over_the_cap_is_refused_here_with_both_sizes,
            an_impossible_endpoint_says_so_at_once, a_handle_a_thread_works_for_many_threads)
