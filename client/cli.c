@@ -148,13 +148,13 @@ struct parser {
     char shorts[3 * CLI_OPTIONS_MAX + 2];
 };
 
+/* Fills a zeroed parser. */
 static void
 make_parser(const struct cli *cli, struct parser *parser)
 {
     char *at = parser->shorts;
 
     assert(cli->option_count <= CLI_OPTIONS_MAX);
-    *parser = (struct parser){0};
     *at++ = ':'; /* tell a missing value from an unknown option, and print nothing */
     for (size_t i = 0; i < cli->option_count; i++) {
         const struct cli_option *option = &cli->options[i];
@@ -188,7 +188,7 @@ option_of(const struct cli *cli, int code)
 static enum status
 parse_options(const struct cli *cli, int argc, char **argv, struct cli_args *args)
 {
-    struct parser parser;
+    struct parser parser = {0};
     int code;
 
     make_parser(cli, &parser);
