@@ -86,7 +86,7 @@ note_stop(int signo)
 }
 
 /* SIGTERM and SIGINT become readable, so that they are taken between other things.  A handler and
- * not a signalfd: OpenBLAS starts threads before main, which would not have the signals blocked. */
+ * not a signalfd: a library with threads of its own before main would take them unblocked. */
 static enum status
 open_stop_event(void)
 {

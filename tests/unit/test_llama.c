@@ -6,8 +6,7 @@
  * Tolerance: a case's `noise` is the largest difference between that implementation in float32 and in
  * float64.  Ours is another float32 implementation with sums in another order: its error is of the
  * same size, independent, and differs with the BLAS of the machine, so a few times the noise bounds
- * it; a wrong angle, mask or weight is off
- * by hundreds of times. */
+ * it; a wrong angle, mask or weight is off by hundreds of times. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
