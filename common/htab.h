@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* htab - an intrusive chained hash table; the node lives inside the element, the key too.
  *
- * The caller gives the hash of a key (uniform: keys here are SHA-256 or run through htab_mix) and an
- * equality test.  Grows at load 1; never shrinks.  One owner, no locks. */
+ * The caller gives the hash of a key (uniform: keys here are SHA-256 or run through htab_mix) and
+ * an equality test.  Grows at load 1; never shrinks.  One owner, no locks. */
 #ifndef COMMON_HTAB_H
 #define COMMON_HTAB_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays a fuzz target's corpus: the files named in argv, or all of tests/fuzz/corpus/NAME for a program
- * called fuzz_NAME.  Every input also runs cut short at several lengths: most bugs of parsers are there. */
+/* Replays a fuzz target's corpus: the files named in argv, or all of tests/fuzz/corpus/NAME for a
+ * program called fuzz_NAME.  Every input also runs cut short at several lengths: most bugs of
+ * parsers are there. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

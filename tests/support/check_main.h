@@ -3,7 +3,8 @@
  *
  *   CHECK_MAIN("kvpool", a_pinned_block_is_never_evicted, a_full_pool_refuses)
  *
- * Prints Check's closing line, which CI counts.  TEST_SEED in the environment replays a random test. */
+ * Prints Check's closing line, which CI counts.  TEST_SEED in the environment replays a random
+ * test. */
 #ifndef TESTS_SUPPORT_CHECK_MAIN_H
 #define TESTS_SUPPORT_CHECK_MAIN_H
 

@@ -26,7 +26,8 @@ struct process {
     int pidfd;
     int notify;   /* the datagram socket of its NOTIFY_SOCKET */
     int out;      /* its stdout, or -1 */
-    char *output; /* what came out so far */
+    char *output; /* what came out so far; NUL-terminated */
+    size_t length;
     bool has_ended;
     int status; /* of waitpid, once it has ended */
 };
@@ -166,26 +167,37 @@ process_wait_ready(struct process *process)
     }
 }
 
-const char *
-process_output(struct process *process)
+/* Waits for output and takes it in; false at the end of it. */
+static bool
+read_output(struct process *process)
 {
-    size_t length = process->output == NULL ? 0 : strlen(process->output);
     struct pollfd fd = {.fd = process->out, .events = POLLIN};
 
     ck_assert_int_ge(process->out, 0);
-    process->output = realloc(process->output, OUTPUT_BYTES_MAX + 1);
-    ck_assert_ptr_nonnull(process->output);
-    for (;;) {
-        ck_assert_msg(poll(&fd, 1, timeout_ms()) == 1, "%s: silent and not ended",
-                      process->program);
-        ssize_t got = read(process->out, process->output + length, OUTPUT_BYTES_MAX - length);
-        ck_assert_int_ge(got, 0);
-        length += (size_t)got;
-        process->output[length] = '\0';
-        if (got == 0) {
-            return process->output;
-        }
+    if (process->output == NULL) {
+        process->output = calloc(1, OUTPUT_BYTES_MAX + 1);
+        ck_assert_ptr_nonnull(process->output);
     }
+    ck_assert_msg(poll(&fd, 1, timeout_ms()) == 1, "%s: silent and not ended", process->program);
+    ssize_t got =
+        read(process->out, process->output + process->length, OUTPUT_BYTES_MAX - process->length);
+    ck_assert_int_ge(got, 0);
+    process->length += (size_t)got;
+    return got > 0;
+}
+
+void
+process_wait_output(struct process *process)
+{
+    ck_assert_msg(read_output(process), "%s ended without output", process->program);
+}
+
+const char *
+process_output(struct process *process)
+{
+    while (read_output(process)) {
+    }
+    return process->output;
 }
 
 pid_t

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process - real programs of the build tree in tests: start, wait for READY=1, signal, stop.
  *
- * A program's stderr is the test's own, so automake's log shows all of them in order.  A program dies
- * with the test that started it, also when an assertion fails.  Every wait has a limit and fails the
- * test when it passes; nothing sleeps.  Functions fail the test (ck_abort) instead of returning errors.
+ * A program's stderr is the test's own, so automake's log shows all of them in order.  A program
+ * dies with the test that started it, also when an assertion fails.  Every wait has a limit and
+ * fails the test when it passes; nothing sleeps.  Functions fail the test (ck_abort) instead of
+ * returning errors.
  *
  * KVASIR_TEST_WRAPPER="valgrind -q ..." runs every program under a wrapper. */
 #ifndef TESTS_SUPPORT_PROCESS_H
@@ -28,6 +29,9 @@ struct process *process_start_piped(const char *program, const char *const *args
 
 /* Waits until the program says READY=1.  It must not end before. */
 void process_wait_ready(struct process *process);
+
+/* Waits until it has written something to stdout; takes it in. */
+void process_wait_output(struct process *process);
 
 /* Everything it writes to stdout until it ends; borrowed until process_destroy. */
 const char *process_output(struct process *process);

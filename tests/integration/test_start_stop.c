@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Start, ask, stop: nothing is left, and nothing grows meanwhile.  test_valgrind.sh runs this
+ * program again with everything under valgrind. */
+#include "tests/support/asking.h"
+#include "tests/support/check_main.h"
+
+#define ROUNDS 10
+
+/* host_stop holds the rest: exit status 0, and no file in the runtime folder. */
+START_TEST(start_ask_stop_leaves_nothing)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 2});
+    const struct asking_doc docs[] = {{40, 1}, {33, 2}};
+    struct question question = {.docs = docs, .doc_count = 2};
+    struct answer answer;
+    pid_t pids[3] = {process_pid(host_daemon(host)), process_pid(host_worker(host, 0)),
+                     process_pid(host_worker(host, 1))};
+
+    ask_ok(host, &question, &answer);
+    host_stop(&host);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_ne(kill(pids[i], 0), 0);
+    }
+}
+END_TEST
+
+START_TEST(a_daemon_without_workers_stops_as_cleanly)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 0});
+
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(the_daemon_may_go_first)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+
+    process_signal(host_daemon(host), SIGTERM);
+    ck_assert_int_eq(process_wait(host_daemon(host)), 0);
+    ck_assert_int_eq(process_wait(host_worker(host, 0)), 0);
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(questions_open_no_descriptor_that_stays)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+    const struct asking_doc docs[] = {{40, 1}};
+    struct question question = {.docs = docs, .doc_count = 1};
+    struct answer answer;
+
+    ask_ok(host, &question, &answer);
+    int daemon_fds = process_count_fds(host_daemon(host));
+    int worker_fds = process_count_fds(host_worker(host, 0));
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        question.query_seed = i;
+        ask_ok(host, &question, &answer);
+    }
+    /* Connections of the last clients may still be closing. */
+    ck_assert_int_lt(process_count_fds(host_daemon(host)), daemon_fds + ROUNDS / 2);
+    ck_assert_int_eq(process_count_fds(host_worker(host, 0)), worker_fds);
+    host_stop(&host);
+}
+END_TEST
+
+CHECK_MAIN("start_stop", start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
+           the_daemon_may_go_first, questions_open_no_descriptor_that_stays)

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker dies in the middle of an answer: the client sees a pause and the same text. */
+#include "tests/support/asking.h"
+#include "tests/support/check_main.h"
+
+#define ANSWER_TOKENS 1500
+#define TOKENS_BEFORE 20
+
+static const struct asking_doc documents[] = {{100, 1}, {33, 2}};
+static const struct question question = {
+    .docs = documents, .doc_count = 2, .max_tokens = ANSWER_TOKENS};
+
+static uint32_t
+find_running(struct host *host)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        if (host_worker_by_pid(host, process_pid(host_worker(host, i))).running > 0) {
+            return i;
+        }
+    }
+    ck_abort_msg("no worker runs anything");
+    return 0;
+}
+
+START_TEST(an_answer_goes_on_after_its_worker_was_killed)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 2});
+    struct answer undisturbed, answer;
+    struct asking *asking;
+
+    ask_ok(host, &question, &undisturbed);
+    asking = asking_start(host, &question);
+    asking_wait_tokens(asking, TOKENS_BEFORE);
+    host_kill_worker(host, find_running(host));
+    asking_end(&asking, &answer);
+    ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
+    answer_assert_same(&undisturbed, &answer);
+    ck_assert_uint_eq(host_counter(host, "requests_requeued"), 1);
+    ck_assert_uint_eq(host_counter(host, "workers_lost"), 1);
+    host_wait_exactly(host, "blocks_quarantined", 0);
+    ck_assert_uint_eq(host_counter(host, "blocks_own"), 0);
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(an_answer_waits_for_a_new_worker_when_the_only_one_was_killed)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+    struct answer undisturbed, answer;
+    struct asking *asking;
+
+    ask_ok(host, &question, &undisturbed);
+    asking = asking_start(host, &question);
+    asking_wait_tokens(asking, TOKENS_BEFORE);
+    host_kill_worker(host, 0);
+    (void)host_add_worker(host);
+    asking_end(&asking, &answer);
+    ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
+    answer_assert_same(&undisturbed, &answer);
+    host_stop(&host);
+}
+END_TEST
+
+CHECK_MAIN("worker_loss", an_answer_goes_on_after_its_worker_was_killed,
+           an_answer_waits_for_a_new_worker_when_the_only_one_was_killed)

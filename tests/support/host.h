@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host - a kvasird with its workers in a temporary folder, and what an operator sees of them.
+ *
+ * Runs the real programs of the build folder on a generated model.  Functions fail the test
+ * instead of returning errors. */
+#ifndef TESTS_SUPPORT_HOST_H
+#define TESTS_SUPPORT_HOST_H
+
+#include <stdint.h>
+
+#include "kvasir/v1/admin.pb-c.h"
+#include "model/tiny_model.h"
+#include "tests/support/process.h"
+
+#define HOST_WORKERS_MAX 4
+
+struct host_options {
+    uint32_t workers;                      /* started at once, 1..HOST_WORKERS_MAX */
+    const char *kv_memory;                 /* of kvasird; NULL: "64MiB" */
+    const struct tiny_model_config *model; /* NULL: tiny_model_defaults() */
+    const char *const *daemon_args;        /* further ones; NULL-terminated; may be NULL */
+    const char *const *worker_args;
+};
+
+struct host;
+
+/* Starts everything and waits until every worker is ready. */
+struct host *host_start(const struct host_options *options);
+
+/* Stops the workers, then the daemon; each must end with status 0 and nothing may be left in the
+ * runtime folder.  Destroys the host. */
+void host_stop(struct host **host);
+
+const char *host_dir(const struct host *host); /* the runtime folder */
+struct process *host_daemon(const struct host *host);
+struct process *host_worker(const struct host *host, uint32_t index); /* in the order of starting */
+
+/* Starts one more worker in a free place and waits until it is ready; returns its index. */
+uint32_t host_add_worker(struct host *host);
+
+/* kill -9 of a worker, seen to its end; its place is free. */
+void host_kill_worker(struct host *host, uint32_t index);
+
+/* The value of a counter or gauge; a name that does not exist fails the test. */
+uint64_t host_counter(struct host *host, const char *name);
+
+/* Waits until a counter or gauge has reached `at_least`, or fallen to `exactly`. */
+void host_wait_at_least(struct host *host, const char *name, uint64_t at_least);
+void host_wait_exactly(struct host *host, const char *name, uint64_t exactly);
+
+/* Copies what Admin.Workers says about the worker that daemon knows by number `worker`, or by pid.
+ * */
+struct host_worker_info {
+    uint32_t worker, running;
+    uint64_t steps, docs_built, docs_read, docs_read_foreign;
+};
+struct host_worker_info host_worker_by_pid(struct host *host, pid_t pid);
+
+/* Cancels by the number that Admin.Requests shows; of the only request there. */
+uint64_t host_only_request(struct host *host);
+void host_cancel_request(struct host *host, uint64_t id);
+
+/* Rag.Cancel of a call that our connection has not made. */
+void host_cancel_call(struct host *host, uint64_t request_id);
+
+/* Admin.Drain of one worker, and back. */
+void host_drain(struct host *host, uint32_t worker, bool resume);
+
+#endif
