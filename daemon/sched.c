@@ -94,15 +94,18 @@ sched_destroy(struct sched **sched_ref)
     if (sched == NULL) {
         return;
     }
+    sched->action_count = 0;
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         if (sched->workers[i].is_ready) {
             sched_worker_gone(sched, 0, i, sched->workers[i].incarnation);
+            sched->action_count = 0; /* there is nobody left to act */
         }
     }
     while (!list_is_empty(&sched->waiting)) {
         struct session *session = LIST_ENTRY(sched->waiting.next, struct session, age_link);
 
         (void)sched_cancel(sched, 0, session->id, true);
+        sched->action_count = 0;
     }
     assert(list_is_empty(&sched->running));
     free_ended(sched);
@@ -132,9 +135,10 @@ sched_push(struct sched *sched, enum sched_action_kind kind, const struct sessio
 }
 
 const struct sched_action *
-sched_actions(const struct sched *sched, size_t *count_out)
+sched_take_actions(struct sched *sched, size_t *count_out)
 {
     *count_out = sched->action_count;
+    sched->action_count = 0;
     return sched->actions;
 }
 
@@ -163,8 +167,8 @@ find_session(const struct sched *sched, uint64_t id)
 void
 sched_begin(struct sched *sched)
 {
+    assert(sched->action_count == 0); /* or a decision would be lost */
     free_ended(sched);
-    sched->action_count = 0;
     sched->event++;
 }
 

@@ -3,8 +3,9 @@
  *
  * It decides who is admitted, where a request runs, who gets a block and who must give one back; it
  * is the single writer of the pool.  No socket, no clock, no thread, no device.  Each function
- * below the line "events" is one event, complete in itself: when it returns, sched_actions() lists
- * what has to be done, in order.  Everything an action points to is borrowed until the next event.
+ * below the line "events" is one event, complete in itself: when it returns, sched_take_actions()
+ * lists what has to be done, in order.  Everything an action points to is borrowed until the next
+ * event.
  *
  * Promises (tests/unit/test_sched_*.c and tests/sim/test_sched_sim.c hold them):
  *   - a request ends exactly once, with one SCHED_REPLY_END;
@@ -131,8 +132,8 @@ struct sched_action {
     struct session_usage usage;        /* END with a session */
 };
 
-/* What the last event asks for. */
-const struct sched_action *sched_actions(const struct sched *sched, size_t *count_out);
+/* What the last event asks for; to be taken once, before the next event. */
+const struct sched_action *sched_take_actions(struct sched *sched, size_t *count_out);
 
 /* --- events ---------------------------------------------------------------------------------- */
 

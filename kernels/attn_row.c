@@ -59,7 +59,7 @@ attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint
         return; /* the identity: -inf minus -inf must not happen */
     }
     float m_new = m > into->m ? m : into->m;
-    float old_scale = into->l == 0.0f ? 0.0f : expf(into->m - m_new);
+    float old_scale = expf(into->m - m_new);
     float new_scale = expf(m - m_new);
 
     for (uint32_t d = 0; d < D; d++) {
@@ -159,7 +159,7 @@ load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t
     uint32_t P = desc->layout.P, n = 0;
     size_t block_bytes = kv_layout_block_bytes(&desc->layout);
 
-    if (count < ATTN_TILE) {
+    if (count < ATTN_TILE) { /* hidden anyway, but nothing computes with stale memory */
         memset(tile->keys, 0, sizeof(tile->keys[0]) * ATTN_TILE * desc->layout.D);
     }
     for (uint32_t at = 0; at < count; at += n) {

@@ -128,7 +128,7 @@ attn_tile_add(const struct attn_tile *tile, const float *const q[2], const uint3
     }
     simd_exp(&lower, &lower);
     for (int k = 0; k < 2; k++) {
-        factor[k] = state[k]->l == 0.0f ? 0.0f : lower[k]; /* nothing was summed before */
+        factor[k] = lower[k]; /* exp(-inf) = 0 for the first tile */
         tile_weights(scores[k], factor[k], state[k], weights[k]);
     }
     for (uint32_t first = 0; first < D; first += O_VECTORS * SIMD_F32) {

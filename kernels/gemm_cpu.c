@@ -4,18 +4,17 @@
  * Lanes are rows of x.  A panel is 16 rows of x transposed to [K][16], so that for each k two
  * vectors of x meet one weight, broadcast: 6 weight rows x 2 vectors = 12 running sums, enough to
  * hide the latency of two multiply-add units within AVX2's 16 registers.  Weights are used as they
- * lie, no copy. With 8 rows or less (decode) panels are [K][8] and a tile takes 12 weight rows: one
- * multiply-add a weight. Rows that do not exist are lanes of zeros whose sums are not stored.
+ * lie, no copy.  With 8 rows or less (decode) panels are [K][8] and a tile takes 12 weight rows: one
+ * multiply-add a weight.  Rows that do not exist are lanes of old values whose sums are not stored.
  *
  * Every sum runs over k in order in every tile, so rows do not depend on their neighbours by
- * construction. BLAS gives no such promise: OpenBLAS 0.3.21 on Haswell and Zen sums the last 4 of
+ * construction.  BLAS gives no such promise: OpenBLAS 0.3.21 on Haswell and Zen sums the last 4 of
  * 16 rows in another order, and padding M to a tile of 8, where it does not, made decode 1.5x
  * slower.  This file is as fast as OpenBLAS on whole products and faster below 64 rows
  * (bench/bench_gemm; numbers in the README). */
 #include "kernels/gemm_cpu.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #include "kernels/simd.h"
 #include "kernels/transpose.h"
@@ -57,9 +56,6 @@ gemm_cpu_pack(const struct gemm_job *job, uint32_t unit)
     const float *x = (const float *)job->args.x + (size_t)first * K;
     float *panel = job->panels + (size_t)first * K;
 
-    if (n_rows < width) {
-        memset(panel, 0, (size_t)width * K * sizeof(float));
-    }
     transpose(x, K, n_rows, K, panel, width);
 }
 

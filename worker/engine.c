@@ -434,6 +434,7 @@ draw_tokens(struct engine *engine)
 
         engine->params[i] = seq->sampling;
         engine->params[i].counter = seq->n_ids - seq->n_prompt;
+        /* The penalty is on the query and the answer: the ids of documents are not known here. */
         engine->params[i].history = seq->ids;
         engine->params[i].n_history = seq->sampling.repetition_penalty != 1.0f ? seq->n_ids : 0;
     }

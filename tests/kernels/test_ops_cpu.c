@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -62,6 +63,32 @@ START_TEST(the_first_unit_that_fails_is_reported)
     ck_assert_str_eq(status_detail(), "unit 700 does not like it");
     job.fail_from = 1000;
     ck_assert_int_eq(threads_run(threads, 1000, count_unit, &job), ST_OK);
+    threads_destroy(&threads);
+}
+END_TEST
+
+/* Units 0 and 1 fail.  Unit 0 holds its thread until unit 2 has run, and of two threads the other
+ * one ran that, after the failure of unit 1 was on record. */
+static enum status
+fail_late(const void *arg, uint32_t unit)
+{
+    struct job *job = (struct job *)(uintptr_t)arg;
+
+    job->runs[unit]++;
+    while (unit == 0 && job->runs[2] == 0) {
+        sched_yield();
+    }
+    return unit < 2 ? ERR(ST_INVALID, "unit %u does not like it", unit) : ST_OK;
+}
+
+START_TEST(the_first_unit_is_reported_even_if_it_fails_last)
+{
+    struct threads *threads = NULL;
+    struct job job = {0};
+
+    ck_assert_int_eq(threads_new(2, &threads), ST_OK);
+    ck_assert_int_eq(threads_run(threads, 3, fail_late, &job), ST_INVALID);
+    ck_assert_str_eq(status_detail(), "unit 0 does not like it");
     threads_destroy(&threads);
 }
 END_TEST
@@ -249,7 +276,8 @@ START_TEST(an_error_in_a_row_names_the_row_of_the_call)
 END_TEST
 
 CHECK_MAIN("ops_cpu", every_unit_runs_once_with_any_number_of_threads,
-           the_first_unit_that_fails_is_reported, a_count_of_threads_out_of_range_is_refused,
+           the_first_unit_that_fails_is_reported, the_first_unit_is_reported_even_if_it_fails_last,
+           a_count_of_threads_out_of_range_is_refused,
            every_allocation_that_fails_is_reported_and_leaks_nothing,
            memory_is_zeroed_and_copied_both_ways,
            attention_has_the_same_bits_with_any_number_of_threads_and_allocates_nothing,

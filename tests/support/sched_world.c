@@ -298,7 +298,7 @@ static void
 obey(struct world *world)
 {
     size_t count;
-    const struct sched_action *action = sched_actions(world->sched, &count);
+    const struct sched_action *action = sched_take_actions(world->sched, &count);
 
     for (const struct sched_action *end = action + count; action < end; action++) {
         struct world_request *request = &world->requests[action->request];

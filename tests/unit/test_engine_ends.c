@@ -177,6 +177,38 @@ START_TEST(requests_over_credit_are_refused)
 }
 END_TEST
 
+START_TEST(a_request_over_broken_memory_fails_alone)
+{
+    static struct rig_heard alone;
+    struct rig_config config = rig_defaults();
+    uint32_t *broken;
+
+    fill_all();
+    struct rig *rig = rig_new(&config);
+
+    run_alone(rig, &alone);
+    rig_restart(rig, &config);
+    broken = rig_blocks(rig, 16);
+    memset((char *)rig->kv + broken[0] * kv_layout_block_bytes(&rig->layout), 0xff,
+           kv_layout_block_bytes(&rig->layout)); /* all NaN */
+    struct abc abc = abc_new(rig);
+    struct rig_request good = abc_request(&abc, 1);
+    struct rig_doc doc = {doc_b, 16, broken, 0, false, 0};
+    struct rig_request bad = {
+        .id = 2, .docs = &doc, .n_docs = 1, .query = query, .n_query = 11, .max_tokens = 5};
+
+    rig_assign(rig, &good);
+    rig_assign(rig, &bad);
+    rig_run(rig);
+    ck_assert_str_ne(rig->heard[2].error, "");
+    ck_assert_uint_eq(rig->heard[2].n_released, 1);
+    check_same_answer(&alone, &rig->heard[1]);
+    mem_free(broken);
+    abc_free(&abc);
+    rig_destroy(&rig);
+}
+END_TEST
+
 /* Fails allocation n of a whole small life, for every n until it passes. */
 START_TEST(no_failed_allocation_leaks_or_crashes)
 {
@@ -248,4 +280,4 @@ CHECK_MAIN("engine_ends", every_stop_is_answered_by_one_release,
            stopping_a_build_ends_the_requests_that_wait_for_it,
            a_bad_assign_is_refused_and_the_others_go_on,
            a_grant_of_a_block_that_is_not_there_ends_the_request, requests_over_credit_are_refused,
-           no_failed_allocation_leaks_or_crashes)
+           a_request_over_broken_memory_fails_alone, no_failed_allocation_leaks_or_crashes)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass against HF transformers on the same weights (tests/goldens/make_goldens.py says how
- * the goldens came about).  Every case runs in one step, documents and query together; greedy answers
- * run through the engine.
+/* The forward pass against HF transformers on the same weights (tests/goldens/make_goldens.py says
+ * how the goldens came about).  Every case runs in one step, documents and query together; greedy
+ * answers run through the engine.
  *
- * Tolerance: a case's `noise` is the largest difference between that implementation in float32 and in
- * float64.  Ours is another float32 implementation with sums in another order: its error is of the
- * same size, independent, and differs with the BLAS of the machine, so a few times the noise bounds
- * it; a wrong angle, mask or weight is off by hundreds of times. */
+ * Tolerance: a case's `noise` is the largest difference between that implementation in float32 and
+ * in float64.  Ours is another float32 implementation with sums in another order: its error is of
+ * the same size, independent, and differs with the machine, so a few times the noise bounds it; a
+ * wrong angle, mask or weight is off by hundreds of times. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -178,7 +178,7 @@ START_TEST(steps_of_an_earlier_life_change_nothing)
     size_t count;
 
     sched_worker_step(world_sched(world), world_now(world), 0, 999, &step);
-    (void)sched_actions(world_sched(world), &count);
+    (void)sched_take_actions(world_sched(world), &count);
     ck_assert_uint_eq(count, 0);
     ck_assert_uint_eq(sched_counters(world_sched(world))->messages_late, 1);
     world_run(world, 100);

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The methods of operators, and Health. */
+#include "daemon/kvasird.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include "kvasir/v1/admin.pb-c.h"
+#include "kvasir/v1/health.pb-c.h"
+#include "kvasir/v1/wire.pb-c.h"
+
+#define COUNTERS_MAX      96
+#define REQUESTS_SHOW_MAX 10000
+#define CONFIG_BYTES_MAX  (64u << 10)
+
+static void
+reply_empty(struct kvasird *d, struct call *call, enum status st)
+{
+    Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
+
+    deliver_reply(d, call, rpc_code_of(st), st == ST_OK ? NULL : status_detail(), 0, &empty.base,
+                  true);
+}
+
+/* --- Stats
+ * ---------------------------------------------------------------------------------------- */
+
+struct counter_list {
+    Kvasir__V1__Counter items[COUNTERS_MAX];
+    Kvasir__V1__Counter *list[COUNTERS_MAX];
+    size_t count;
+};
+
+static void
+add_counter(struct counter_list *counters, const char *name, uint64_t value, const char *help)
+{
+    Kvasir__V1__Counter *counter = &counters->items[counters->count];
+
+    if (counters->count == COUNTERS_MAX) {
+        return;
+    }
+    kvasir__v1__counter__init(counter);
+    counter->name = (char *)(uintptr_t)name; /* only packed */
+    counter->help = (char *)(uintptr_t)help;
+    counter->has_value = true;
+    counter->value = value;
+    counters->list[counters->count++] = counter;
+}
+
+static void
+add_sched_counters(const struct kvasird *d, struct counter_list *counters)
+{
+    const struct sched_counters *c = sched_counters(d->sched);
+
+#define ADD(name, help) add_counter(counters, #name, c->name, help);
+    SCHED_COUNTERS(ADD)
+#undef ADD
+}
+
+static void
+add_pool_counters(const struct kvpool_stats *s, struct counter_list *counters)
+{
+    const uint64_t *misses = s->doc_misses;
+
+    add_counter(counters, "doc_hits", s->doc_hits, "documents found whole, by claims");
+    add_counter(counters, "doc_misses_cold", misses[KVPOOL_MISS_COLD], "never seen");
+    add_counter(counters, "doc_misses_evicted", misses[KVPOOL_MISS_EVICTED], "had to make room");
+    add_counter(counters, "doc_misses_partial", misses[KVPOOL_MISS_PARTIAL], "tail was evicted");
+    add_counter(counters, "doc_misses_building", misses[KVPOOL_MISS_BUILDING],
+                "joined another request's build");
+    add_counter(counters, "doc_misses_abandoned", misses[KVPOOL_MISS_ABANDONED],
+                "the last build was stopped or lost");
+    add_counter(counters, "doc_misses_forgotten", misses[KVPOOL_MISS_FORGOTTEN],
+                "were to be forgotten");
+    add_counter(counters, "tokens_hit", s->tokens_hit, "document tokens found, by claims");
+    add_counter(counters, "tokens_missed", s->tokens_missed, "document tokens not found");
+    add_counter(counters, "blocks_evicted", s->blocks_evicted, "blocks freed to make room");
+    add_counter(counters, "docs_evicted", s->docs_evicted, "documents that lost their last block");
+    add_counter(counters, "docs_built", s->docs_built, "documents sealed");
+    add_counter(counters, "claims_refused", s->claims_refused,
+                "claims that found no room and waited");
+}
+
+static void
+add_memo_counters(const struct kvasird *d, struct counter_list *counters)
+{
+    struct memo_stats memo = memo_stats(d->reader.memo);
+
+    add_counter(counters, "texts_known", memo.hits, "texts that needed no tokenising");
+    add_counter(counters, "texts_tokenized", memo.misses, "texts that were tokenised");
+}
+
+static void
+add_pool_gauges(const struct kvpool_stats *s, struct counter_list *gauges)
+{
+    add_counter(gauges, "block_count", s->block_count, "blocks of the pool");
+    add_counter(gauges, "block_tokens", s->block_tokens, "tokens in a block");
+    add_counter(gauges, "blocks_free", s->blocks_free, "blocks that hold nothing");
+    add_counter(gauges, "blocks_docs", s->blocks_docs, "blocks of documents");
+    add_counter(gauges, "blocks_own", s->blocks_own, "blocks of queries and answers");
+    add_counter(gauges, "blocks_quarantined", s->blocks_quarantined,
+                "blocks that a lost worker may still write");
+    add_counter(gauges, "blocks_pinned", s->blocks_pinned, "blocks of pinned documents");
+    add_counter(gauges, "blocks_evictable", s->blocks_evictable, "blocks that may make room");
+    add_counter(gauges, "documents", s->documents, "documents in the index");
+}
+
+static void
+add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct counter_list *gauges)
+{
+    struct sched_gauges now = sched_gauges(d->sched);
+
+    add_pool_gauges(pool, gauges);
+    add_counter(gauges, "requests_queued", now.waiting, "requests that wait for room or a worker");
+    add_counter(gauges, "requests_running", now.running, "requests that hold blocks");
+    add_counter(gauges, "requests_starving", now.starving, "running requests without a next block");
+    add_counter(gauges, "workers_ready", now.workers_ready, "workers that take requests");
+    add_counter(gauges, "calls_open", calls_count(d->calls), "calls of clients without an end yet");
+    add_counter(gauges, "documents_registered", memo_stats(d->reader.registered).entries,
+                "documents whose ids are kept under their key");
+}
+
+static void
+send_stats(struct kvasird *d, struct call *call)
+{
+    static struct counter_list counters, gauges; /* one thread, and large for a stack */
+    Kvasir__V1__StatsReply reply = KVASIR__V1__STATS_REPLY__INIT;
+    struct kvpool_stats pool = {0};
+    char version[] = PACKAGE_VERSION;
+
+    counters.count = gauges.count = 0;
+    if (sched_pool(d->sched) != NULL) {
+        kvpool_stats(sched_pool(d->sched), &pool);
+    }
+    add_sched_counters(d, &counters);
+    add_pool_counters(&pool, &counters);
+    add_memo_counters(d, &counters);
+    add_gauges(d, &pool, &gauges);
+    reply.n_counters = counters.count;
+    reply.counters = counters.list;
+    reply.n_gauges = gauges.count;
+    reply.gauges = gauges.list;
+    reply.version = version;
+    reply.model = d->model_path;
+    reply.has_uptime_ms = true;
+    reply.uptime_ms = (clock_now_us() - d->started_us) / 1000;
+    reply.has_is_draining = true;
+    reply.is_draining = sched_gauges(d->sched).is_draining;
+    deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+}
+
+/* --- Workers, Requests
+ * ------------------------------------------------------------------------------ */
+
+static void
+fill_worker(Kvasir__V1__WorkerInfo *wire, const struct kvasird *d, uint32_t worker)
+{
+    const struct peer_link *peer = &d->peers[worker];
+    struct sched_worker_info info = {0};
+
+    kvasir__v1__worker_info__init(wire);
+    wire->has_worker = wire->has_incarnation = wire->has_pid = wire->has_heartbeat_age_ms = true;
+    wire->worker = worker;
+    wire->incarnation = peer->incarnation;
+    wire->pid = (uint32_t)peer->pid;
+    wire->heartbeat_age_ms = (clock_now_us() - peer->heard_us) / 1000;
+    wire->device = (char *)(uintptr_t)peer->device; /* only packed */
+    wire->state = (char *)(uintptr_t)peers_state_name(peer->state);
+    if (!sched_worker_info(d->sched, worker, &info) || info.incarnation != peer->incarnation) {
+        return;
+    }
+    if (peer->state == PEER_READY && info.is_draining) {
+        wire->state = (char *)(uintptr_t) "draining";
+    }
+    wire->has_running = wire->has_credit = wire->has_steps = wire->has_docs_built = true;
+    wire->has_tokens_built = wire->has_docs_read = wire->has_docs_read_foreign = true;
+    wire->has_tokens_decoded = true;
+    wire->running = info.running;
+    wire->credit = info.seqs_max > info.running ? info.seqs_max - info.running : 0;
+    wire->steps = info.steps;
+    wire->docs_built = info.docs_built;
+    wire->tokens_built = info.tokens_built;
+    wire->docs_read = info.docs_read;
+    wire->docs_read_foreign = info.docs_read_foreign;
+    wire->tokens_decoded = info.tokens_decoded;
+}
+
+static void
+send_workers(struct kvasird *d, struct call *call)
+{
+    Kvasir__V1__WorkersReply reply = KVASIR__V1__WORKERS_REPLY__INIT;
+    Kvasir__V1__WorkerInfo infos[SCHED_WORKERS_MAX];
+    Kvasir__V1__WorkerInfo *list[SCHED_WORKERS_MAX];
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (d->peers[i].state != PEER_FREE) {
+            fill_worker(&infos[reply.n_workers], d, i);
+            list[reply.n_workers] = &infos[reply.n_workers];
+            reply.n_workers++;
+        }
+    }
+    reply.workers = list;
+    deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+}
+
+static void
+fill_request(Kvasir__V1__RequestInfo *wire, const struct session *session, uint64_t now_us)
+{
+    struct session_usage usage = session_usage(session, 1, now_us);
+
+    kvasir__v1__request_info__init(wire);
+    wire->has_id = wire->has_priority = wire->has_documents = wire->has_prompt_tokens = true;
+    wire->has_completion_tokens = wire->has_age_ms = wire->has_preemptions = true;
+    wire->id = session->id;
+    wire->state = (char *)(uintptr_t)session_state_name(session->state); /* only packed */
+    wire->priority = session->priority;
+    wire->has_worker = session->claim != NULL;
+    wire->worker = session->worker;
+    wire->documents = (uint32_t)session->prompt.document_count;
+    wire->prompt_tokens = usage.prompt_tokens;
+    wire->completion_tokens = usage.completion_tokens;
+    wire->age_ms = usage.total_us / 1000;
+    wire->preemptions = session->preemptions;
+}
+
+static void
+send_requests(struct kvasird *d, struct call *call)
+{
+    Kvasir__V1__RequestsReply reply = KVASIR__V1__REQUESTS_REPLY__INIT;
+    struct sched_gauges now = sched_gauges(d->sched);
+    size_t count = now.waiting + now.running;
+    Kvasir__V1__RequestInfo *infos;
+    Kvasir__V1__RequestInfo **list;
+
+    count = count < REQUESTS_SHOW_MAX ? count : REQUESTS_SHOW_MAX;
+    infos = mem_zalloc(count, sizeof(*infos));
+    list = mem_zalloc(count, sizeof(Kvasir__V1__RequestInfo *));
+    if (infos == NULL || list == NULL) {
+        deliver_reply(d, call, RPC_RESOURCE_EXHAUSTED, "no memory for the list", 0, NULL, true);
+    } else {
+        for (const struct session *s = sched_next_session(d->sched, NULL);
+             s != NULL && reply.n_requests < count; s = sched_next_session(d->sched, s)) {
+            fill_request(&infos[reply.n_requests], s, clock_now_us());
+            list[reply.n_requests] = &infos[reply.n_requests];
+            reply.n_requests++;
+        }
+        reply.requests = list;
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    }
+    mem_free(infos);
+    mem_free(list);
+}
+
+/* --- the rest
+ * ----------------------------------------------------------------------------------------- */
+
+static void
+cancel_request(struct kvasird *d, struct call *call, const Kvasir__V1__AdminCancelRequest *request)
+{
+    bool was_open = sched_cancel(d->sched, clock_now_us(), request->id, false);
+
+    deliver(d);
+    (void)ERR(ST_NOT_FOUND, "request %llu is not open", (unsigned long long)request->id);
+    reply_empty(d, call, was_open ? ST_OK : ST_NOT_FOUND);
+}
+
+static void
+evict(struct kvasird *d, struct call *call, const Kvasir__V1__EvictRequest *request)
+{
+    Kvasir__V1__EvictReply reply = KVASIR__V1__EVICT_REPLY__INIT;
+
+    reply.has_blocks = true;
+    reply.blocks = sched_evict(d->sched, clock_now_us(), request->blocks);
+    deliver(d);
+    log_info("evicted", "asked=%u blocks=%u", request->blocks, reply.blocks);
+    deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+}
+
+static void
+drain(struct kvasird *d, struct call *call, const Kvasir__V1__DrainRequest *request)
+{
+    bool is_draining = !(request->has_resume && request->resume);
+    enum status st = ST_OK;
+
+    if (request->has_worker) {
+        st = sched_worker_drain(d->sched, clock_now_us(), request->worker, is_draining);
+        deliver(d);
+    } else {
+        sched_drain(d->sched, is_draining);
+        serve_status(d);
+    }
+    log_info("drain", "worker=%d draining=%d status=%s",
+             request->has_worker ? (int)request->worker : -1, is_draining, status_name(st));
+    reply_empty(d, call, st);
+}
+
+/* The options in force, as --print-config would print them: "name = value" lines between comments.
+ */
+static size_t
+read_entries(char *text, Kvasir__V1__ConfigEntry *entries, size_t count_max)
+{
+    size_t count = 0;
+    char *rest = text;
+    char *line;
+
+    while ((line = strsep(&rest, "\n")) != NULL && count < count_max) {
+        char *separator = strstr(line, " = ");
+
+        if (line[0] == '#' || separator == NULL) {
+            continue;
+        }
+        *separator = '\0';
+        kvasir__v1__config_entry__init(&entries[count]);
+        entries[count].name = line;
+        entries[count].value = separator + strlen(" = ");
+        count++;
+    }
+    return count;
+}
+
+static void
+send_config(struct kvasird *d, struct call *call)
+{
+    Kvasir__V1__ConfigReply reply = KVASIR__V1__CONFIG_REPLY__INIT;
+    Kvasir__V1__ConfigEntry entries[COUNTERS_MAX];
+    Kvasir__V1__ConfigEntry *list[COUNTERS_MAX];
+    char *text = mem_zalloc(CONFIG_BYTES_MAX, 1);
+    FILE *out = text == NULL ? NULL : fmemopen(text, CONFIG_BYTES_MAX - 1, "w");
+
+    if (out == NULL) {
+        deliver_reply(d, call, RPC_RESOURCE_EXHAUSTED, "no memory for the options", 0, NULL, true);
+    } else {
+        conf_print_sample(options_conf(&d->options), out);
+        (void)fclose(out);
+        reply.n_entries = read_entries(text, entries, COUNTERS_MAX);
+        reply.entries = list;
+        for (size_t i = 0; i < reply.n_entries; i++) {
+            list[i] = &entries[i];
+        }
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    }
+    mem_free(text);
+}
+
+void
+admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request)
+{
+    switch (call->method) {
+    case METHOD_STATS: send_stats(d, call); break;
+    case METHOD_WORKERS: send_workers(d, call); break;
+    case METHOD_REQUESTS: send_requests(d, call); break;
+    case METHOD_ADMIN_CANCEL:
+        cancel_request(d, call, (const Kvasir__V1__AdminCancelRequest *)request);
+        break;
+    case METHOD_EVICT: evict(d, call, (const Kvasir__V1__EvictRequest *)request); break;
+    case METHOD_DRAIN: drain(d, call, (const Kvasir__V1__DrainRequest *)request); break;
+    case METHOD_CONFIG: send_config(d, call); break;
+    default:
+        deliver_reply(d, call, RPC_UNIMPLEMENTED, "this daemon does not serve the method", 0, NULL,
+                      true);
+        break;
+    }
+}
+
+void
+admin_health(struct kvasird *d, struct call *call)
+{
+    Kvasir__V1__HealthReply reply = KVASIR__V1__HEALTH_REPLY__INIT;
+    struct sched_gauges now = sched_gauges(d->sched);
+    bool is_serving = now.workers_ready > 0 && !now.is_draining;
+    char detail[96];
+    char version[] = PACKAGE_VERSION;
+
+    if (now.is_draining) {
+        (void)snprintf(detail, sizeof(detail), "draining, %u requests to go",
+                       now.waiting + now.running);
+    } else if (now.workers_ready == 0) {
+        (void)snprintf(detail, sizeof(detail), "no worker is ready");
+    } else {
+        (void)snprintf(detail, sizeof(detail), "%u workers ready", now.workers_ready);
+    }
+    reply.has_status = true;
+    reply.status =
+        is_serving ? KVASIR__V1__SERVING_STATUS__SERVING : KVASIR__V1__SERVING_STATUS__NOT_SERVING;
+    reply.detail = detail;
+    reply.has_protocol = true;
+    reply.protocol = WIRE_VERSION;
+    reply.version = version;
+    deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+}

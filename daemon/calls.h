@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calls - the open calls of clients: who waits for an answer, and under which name it knows the
+ * call.
+ *
+ * A call's id is the daemon's name for it, and the request's in the scheduler; the client's own id
+ * is unique among its open calls only.  A call is open from its header to its last reply. */
+#ifndef DAEMON_CALLS_H
+#define DAEMON_CALLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/htab.h"
+#include "common/status.h"
+#include "daemon/router.h"
+#include "proto/methods.h"
+
+#define CALLS_MAX 16384 /* open at once, of all clients */
+
+struct call {
+    uint64_t id;
+    struct htab_node by_id, by_name;
+    struct address address;
+    uint64_t client_id; /* RequestHeader.request_id */
+    enum method_id method;
+    uint64_t arrival_us, deadline_us;
+    uint32_t seq;      /* replies sent */
+    bool is_scheduled; /* the scheduler has it; before, ingest */
+    bool is_lost;      /* its client is gone: to be cancelled */
+};
+
+struct calls;
+
+enum status calls_new(struct calls **calls_out);
+void calls_destroy(struct calls **calls);
+
+/* Opens a call.  ST_INVALID: the client has an open one of this id; ST_NO_MEMORY: CALLS_MAX. */
+enum status calls_open(struct calls *calls, const struct address *address, uint64_t client_id,
+                       struct call **call_out);
+
+/* Closes it and frees it. */
+void calls_close(struct calls *calls, struct call *call);
+
+struct call *calls_find(const struct calls *calls, uint64_t id);
+struct call *calls_find_of(const struct calls *calls, const struct address *address,
+                           uint64_t client_id);
+
+/* Marks every call of a connection, or of a client's address, as lost; returns how many. */
+uint32_t calls_lose_connection(struct calls *calls, enum router_socket socket, int connection);
+uint32_t calls_lose_client(struct calls *calls, const struct address *address);
+
+/* Any call that is marked, or NULL. */
+struct call *calls_next_lost(const struct calls *calls);
+
+/* Any open call, or NULL: to end them all. */
+struct call *calls_any(const struct calls *calls);
+
+uint32_t calls_count(const struct calls *calls);
+
+#endif

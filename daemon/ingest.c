@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/ingest.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/mem.h"
+
+struct ingest {
+    const struct reader *reader;
+    int event_fd;
+    pthread_mutex_t lock; /* over everything below */
+    pthread_cond_t has_work;
+    struct list_node todo, done;
+    uint32_t job_count; /* taken by the caller last; up to INGEST_JOBS_MAX */
+    size_t bytes;       /* of payloads in `todo` */
+    bool is_closing;
+    pthread_t threads[INGEST_THREADS_MAX];
+    uint32_t thread_count;
+};
+
+void
+ingest_job_destroy(struct ingest_job **job)
+{
+    if (*job == NULL) {
+        return;
+    }
+    prompt_deinit(&(*job)->reading.prompt);
+    mem_free((*job)->payload);
+    MEM_FREE(*job);
+}
+
+static void
+ring(const struct ingest *ingest)
+{
+    uint64_t one = 1;
+
+    /* It fails only when the counter is full, and then it rings anyway. */
+    if (write(ingest->event_fd, &one, sizeof(one)) < 0) {
+        return;
+    }
+}
+
+static struct ingest_job *
+wait_for_job(struct ingest *ingest)
+{
+    struct ingest_job *job = NULL;
+
+    (void)pthread_mutex_lock(&ingest->lock);
+    while (list_is_empty(&ingest->todo) && !ingest->is_closing) {
+        (void)pthread_cond_wait(&ingest->has_work, &ingest->lock);
+    }
+    if (!ingest->is_closing) {
+        job = LIST_ENTRY(ingest->todo.next, struct ingest_job, link);
+        list_unlink(&job->link);
+        ingest->bytes -= job->length;
+    }
+    (void)pthread_mutex_unlock(&ingest->lock);
+    return job;
+}
+
+static void
+hand_back(struct ingest *ingest, struct ingest_job *job)
+{
+    (void)pthread_mutex_lock(&ingest->lock);
+    list_push_back(&ingest->done, &job->link);
+    (void)pthread_mutex_unlock(&ingest->lock);
+    ring(ingest);
+}
+
+static void *
+run_thread(void *arg)
+{
+    struct ingest *ingest = arg;
+    struct wire_arena *arena = NULL;
+    struct tokenizer_scratch *scratch = NULL;
+    struct ingest_job *job;
+    enum status setup = wire_arena_new(&arena);
+
+    if (setup == ST_OK) {
+        setup = tokenizer_scratch_new(&scratch);
+    }
+    while ((job = wait_for_job(ingest)) != NULL) {
+        job->status = setup != ST_OK ? ERR(setup, "no memory for a tokeniser thread")
+                                     : read_prompt(ingest->reader, arena, scratch, job->method,
+                                                   job->payload, job->length, &job->reading);
+        if (job->status != ST_OK) {
+            (void)snprintf(job->message, sizeof(job->message), "%s", status_detail());
+        }
+        MEM_FREE(job->payload);
+        hand_back(ingest, job);
+    }
+    tokenizer_scratch_destroy(&scratch);
+    wire_arena_destroy(&arena);
+    return NULL;
+}
+
+enum status
+ingest_new(const struct reader *reader, uint32_t thread_count, struct ingest **ingest_out)
+{
+    struct ingest *ingest = mem_zalloc(1, sizeof(*ingest));
+
+    if (ingest == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for tokeniser threads");
+    }
+    ingest->reader = reader;
+    (void)pthread_mutex_init(&ingest->lock, NULL);
+    (void)pthread_cond_init(&ingest->has_work, NULL);
+    list_init(&ingest->todo);
+    list_init(&ingest->done);
+    ingest->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ingest->event_fd < 0) {
+        (void)ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
+        goto fail;
+    }
+    while (ingest->thread_count < thread_count && ingest->thread_count < INGEST_THREADS_MAX) {
+        int error =
+            pthread_create(&ingest->threads[ingest->thread_count], NULL, run_thread, ingest);
+
+        if (error != 0) {
+            (void)ERR(ST_SYSTEM, "tokeniser thread: %s", strerror(error));
+            goto fail;
+        }
+        ingest->thread_count++;
+    }
+    *ingest_out = ingest;
+    return ST_OK;
+
+fail:
+    ingest_destroy(&ingest);
+    return ST_SYSTEM;
+}
+
+static void
+drop_jobs(struct list_node *list)
+{
+    LIST_FOR_EACH_SAFE(node, list)
+    {
+        struct ingest_job *job = LIST_ENTRY(node, struct ingest_job, link);
+
+        list_unlink(node);
+        ingest_job_destroy(&job);
+    }
+}
+
+void
+ingest_destroy(struct ingest **ingest_ref)
+{
+    struct ingest *ingest = *ingest_ref;
+
+    if (ingest == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&ingest->lock);
+    ingest->is_closing = true;
+    (void)pthread_cond_broadcast(&ingest->has_work);
+    (void)pthread_mutex_unlock(&ingest->lock);
+    for (uint32_t i = 0; i < ingest->thread_count; i++) {
+        (void)pthread_join(ingest->threads[i], NULL);
+    }
+    drop_jobs(&ingest->todo);
+    drop_jobs(&ingest->done);
+    if (ingest->event_fd >= 0) {
+        (void)close(ingest->event_fd);
+    }
+    (void)pthread_cond_destroy(&ingest->has_work);
+    (void)pthread_mutex_destroy(&ingest->lock);
+    MEM_FREE(*ingest_ref);
+}
+
+static struct ingest_job *
+make_job(uint64_t call, enum method_id method, const void *payload, size_t length)
+{
+    struct ingest_job *job = mem_zalloc(1, sizeof(*job));
+
+    if (job == NULL) {
+        return NULL;
+    }
+    job->payload = mem_dup(payload, length);
+    if (job->payload == NULL) {
+        mem_free(job);
+        return NULL;
+    }
+    job->call = call;
+    job->method = method;
+    job->length = length;
+    list_init(&job->link);
+    return job;
+}
+
+enum status
+ingest_submit(struct ingest *ingest, uint64_t call, enum method_id method, const void *payload,
+              size_t length)
+{
+    struct ingest_job *job = make_job(call, method, payload, length);
+    enum status st = ST_OK;
+
+    if (job == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for a message of %zu bytes", length);
+    }
+    (void)pthread_mutex_lock(&ingest->lock);
+    if (ingest->job_count >= INGEST_JOBS_MAX) {
+        st = ERR(ST_NO_MEMORY, "%u messages wait for tokenising: the limit is %d",
+                 ingest->job_count, INGEST_JOBS_MAX);
+    } else if (ingest->bytes + length > INGEST_BYTES_MAX) {
+        st = ERR(ST_NO_MEMORY, "%zu bytes wait for tokenising: the limit is %u",
+                 ingest->bytes + length, INGEST_BYTES_MAX);
+    } else {
+        list_push_back(&ingest->todo, &job->link);
+        ingest->job_count++;
+        ingest->bytes += length;
+        (void)pthread_cond_signal(&ingest->has_work);
+    }
+    (void)pthread_mutex_unlock(&ingest->lock);
+    if (st != ST_OK) {
+        ingest_job_destroy(&job);
+    }
+    return st;
+}
+
+int
+ingest_fd(const struct ingest *ingest)
+{
+    return ingest->event_fd;
+}
+
+struct ingest_job *
+ingest_take(struct ingest *ingest)
+{
+    struct ingest_job *job = NULL;
+    uint64_t rings;
+
+    (void)pthread_mutex_lock(&ingest->lock);
+    if (!list_is_empty(&ingest->done)) {
+        job = LIST_ENTRY(ingest->done.next, struct ingest_job, link);
+        list_unlink(&job->link);
+        ingest->job_count--;
+    } else if (read(ingest->event_fd, &rings, sizeof(rings)) < 0) {
+        rings = 0; /* nothing had rung */
+    }
+    (void)pthread_mutex_unlock(&ingest->lock);
+    return job;
+}

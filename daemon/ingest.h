@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ingest - threads that parse and tokenise, so that the scheduler's thread never does.
+ *
+ * Jobs go in and come back, changed, through two queues under one lock; an eventfd says that some
+ * are back.  A job belongs to whoever took it last.  Threads touch a job, the reader and its memos;
+ * nothing else of the daemon. */
+#ifndef DAEMON_INGEST_H
+#define DAEMON_INGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/list.h"
+#include "common/status.h"
+#include "daemon/read_prompt.h"
+
+struct ingest;
+
+#define INGEST_JOBS_MAX    1024 /* in both queues and in work */
+#define INGEST_THREADS_MAX 64
+#define INGEST_BYTES_MAX   (256u << 20) /* of payloads that wait */
+
+struct ingest_job {
+    struct list_node link;
+    uint64_t call; /* the router's */
+    enum method_id method;
+    uint8_t *payload; /* owned */
+    size_t length;
+    /* Once it is back: */
+    enum status status;
+    char message[256]; /* with a status other than ST_OK */
+    struct reading reading;
+};
+
+/* Frees the job and what it owns; NULL is fine. */
+void ingest_job_destroy(struct ingest_job **job);
+
+/* `reader` is borrowed until ingest_destroy. */
+enum status ingest_new(const struct reader *reader, uint32_t thread_count,
+                       struct ingest **ingest_out);
+
+/* Waits for jobs in work; the rest is dropped. */
+void ingest_destroy(struct ingest **ingest);
+
+/* Copies the payload.  ST_NO_MEMORY: too many jobs or bytes wait (the detail names the limit). */
+enum status ingest_submit(struct ingest *ingest, uint64_t call, enum method_id method,
+                          const void *payload, size_t length);
+
+/* Readable when jobs may be back. */
+int ingest_fd(const struct ingest *ingest);
+
+/* A job that is back, now the caller's; NULL if there is none. */
+struct ingest_job *ingest_take(struct ingest *ingest);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvasird - the process's parts in one place; everything here belongs to the scheduler's thread.
+ *
+ * The files around it: main.c and start.c start and
+ * stop, serve.c is the loop, service.c answers clients,
+ * admin.c operators, peers.c talks with workers, deliver.c carries out what the scheduler decided.
+ * Tokeniser threads (ingest) see `reader` only, which does not change once they run. */
+#ifndef DAEMON_KVASIRD_H
+#define DAEMON_KVASIRD_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/calls.h"
+#include "daemon/handoff.h"
+#include "daemon/ingest.h"
+#include "daemon/options.h"
+#include "daemon/peers.h"
+#include "daemon/read_prompt.h"
+#include "daemon/router.h"
+#include "daemon/sched.h"
+#include "model/config.h"
+#include "model/gguf.h"
+#include "proto/endpoints.h"
+#include "proto/wire.h"
+
+#include "kvasir/v1/rag.pb-c.h"
+
+struct kvasird {
+    struct options options;
+    char dir[ENDPOINT_PATH_MAX];
+    char model_path[PATH_MAX]; /* absolute: workers open it too */
+    int lock_fd;               /* flock: one daemon a directory */
+    int signal_fd;
+
+    struct gguf *gguf;
+    struct model_config model;
+    struct tokenizer *tokenizer;
+    struct reader reader;
+
+    struct sched *sched;
+    struct ingest *ingest;
+    struct router *router;
+    struct calls *calls;
+    struct handoff *handoff;
+    struct peer_link peers[SCHED_WORKERS_MAX]; /* by worker number */
+
+    struct wire_arena *arena;           /* of the message in hand */
+    struct wire_buffer header, payload; /* of the reply in hand */
+
+    uint64_t started_us;
+    uint64_t next_beat_us;
+    uint64_t stop_by_us; /* 0: not stopping; then: drained or late, we go */
+    bool must_stop;
+};
+
+/* --- start.c: everything before and after the loop -----------------------------------------------
+ */
+
+/* Makes the runtime directory ours: made with mode 0750, locked, stale sockets removed. */
+enum status start_directory(struct kvasird *d);
+/* Opens the checkpoint: config, tokenizer, template, fingerprints. */
+enum status start_model(struct kvasird *d);
+/* Scheduler, tokeniser threads, sockets. */
+enum status start_parts(struct kvasird *d);
+/* Ends open calls and undoes all of that, as far as it was done. */
+void start_undo(struct kvasird *d);
+
+/* --- deliver.c: actions of the scheduler, replies ------------------------------------------------
+ */
+
+/* Carries out what the last event asked for, and what follows from it. */
+void deliver(struct kvasird *d);
+
+/* One reply of a call.  The last one (`is_last`) closes it: the pointer is dead after that. */
+void deliver_reply(struct kvasird *d, struct call *call, uint32_t code, const char *message,
+                   uint32_t retry_after_ms, const ProtobufCMessage *payload, bool is_last);
+
+/* An answer for which no call was opened. */
+void deliver_refusal(struct kvasird *d, const struct address *to, uint64_t client_id, uint32_t code,
+                     const char *message);
+
+/* --- service.c: the methods of clients
+ * ------------------------------------------------------------ */
+
+void service_message(struct kvasird *d, const struct message *message);
+void service_ingested(struct kvasird *d);
+
+/* One document as usage and Probe report it; borrows from `document`. */
+void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
+                           const struct prompt_document *document, uint32_t tokens_ready,
+                           enum kvpool_miss reason);
+
+/* --- admin.c: the methods of operators
+ * ------------------------------------------------------------ */
+
+/* Answers; the call is closed afterwards. */
+void admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request);
+void admin_health(struct kvasird *d, struct call *call);
+
+/* --- serve.c: the loop
+ * ----------------------------------------------------------------------------- */
+
+/* Until it is told to stop and has drained. */
+enum status serve(struct kvasird *d);
+
+/* Begins to stop: nothing new is admitted; ends when all is done or after drain-timeout. */
+void serve_stop(struct kvasird *d, bool at_once);
+
+/* Tells the service manager how things stand. */
+void serve_status(struct kvasird *d);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/memo.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "common/mem.h"
+
+struct entry {
+    struct dockey name;
+    struct htab_node by_name;
+    struct list_node age; /* the least recently used first */
+    struct tokens *tokens;
+    size_t bytes;
+};
+
+struct memo {
+    pthread_mutex_t lock; /* over everything below */
+    struct htab names;
+    struct list_node ages;
+    size_t bytes_max;
+    struct memo_stats stats;
+};
+
+static bool
+name_equal(const struct htab_node *node, const void *key)
+{
+    return memcmp(HTAB_ENTRY(node, const struct entry, by_name)->name.bytes, key, DOCKEY_BYTES)
+           == 0;
+}
+
+enum status
+memo_new(size_t bytes_max, struct memo **memo_out)
+{
+    struct memo *memo = mem_zalloc(1, sizeof(*memo));
+
+    if (memo == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for a memo");
+    }
+    if (htab_init(&memo->names, name_equal) != ST_OK) {
+        mem_free(memo);
+        return ST_NO_MEMORY;
+    }
+    (void)pthread_mutex_init(&memo->lock, NULL);
+    list_init(&memo->ages);
+    memo->bytes_max = bytes_max;
+    *memo_out = memo;
+    return ST_OK;
+}
+
+static void
+drop(struct memo *memo, struct entry *entry)
+{
+    htab_remove(&memo->names, &entry->by_name);
+    list_unlink(&entry->age);
+    memo->stats.bytes -= entry->bytes;
+    memo->stats.entries--;
+    tokens_release(&entry->tokens);
+    mem_free(entry);
+}
+
+void
+memo_destroy(struct memo **memo)
+{
+    if (*memo == NULL) {
+        return;
+    }
+    LIST_FOR_EACH_SAFE(node, &(*memo)->ages)
+    {
+        drop(*memo, LIST_ENTRY(node, struct entry, age));
+    }
+    htab_deinit(&(*memo)->names);
+    (void)pthread_mutex_destroy(&(*memo)->lock);
+    MEM_FREE(*memo);
+}
+
+/* The caller holds the lock. */
+static struct entry *
+find_and_touch(struct memo *memo, const struct dockey *name)
+{
+    struct htab_node *node = htab_find(&memo->names, dockey_hash(name), name->bytes);
+    struct entry *entry;
+
+    if (node == NULL) {
+        return NULL;
+    }
+    entry = HTAB_ENTRY(node, struct entry, by_name);
+    list_unlink(&entry->age);
+    list_push_back(&memo->ages, &entry->age);
+    return entry;
+}
+
+struct tokens *
+memo_find(struct memo *memo, const struct dockey *name)
+{
+    struct tokens *tokens = NULL;
+    struct entry *entry;
+
+    (void)pthread_mutex_lock(&memo->lock);
+    entry = find_and_touch(memo, name);
+    if (entry != NULL) {
+        tokens = tokens_acquire(entry->tokens);
+        memo->stats.hits++;
+    } else {
+        memo->stats.misses++;
+    }
+    (void)pthread_mutex_unlock(&memo->lock);
+    return tokens;
+}
+
+/* The caller holds the lock. */
+static enum status
+add(struct memo *memo, const struct dockey *name, struct tokens *tokens, size_t bytes)
+{
+    struct entry *entry = mem_zalloc(1, sizeof(*entry));
+
+    if (entry == NULL || htab_insert(&memo->names, dockey_hash(name), &entry->by_name) != ST_OK) {
+        mem_free(entry);
+        return ERR(ST_NO_MEMORY, "no memory for a memo's entry");
+    }
+    entry->name = *name;
+    entry->tokens = tokens_acquire(tokens);
+    entry->bytes = bytes;
+    list_push_back(&memo->ages, &entry->age);
+    memo->stats.bytes += bytes;
+    memo->stats.entries++;
+    return ST_OK;
+}
+
+enum status
+memo_put(struct memo *memo, const struct dockey *name, struct tokens *tokens)
+{
+    size_t bytes = sizeof(struct entry) + tokens_count(tokens) * sizeof(uint32_t);
+    enum status st = ST_OK;
+
+    if (bytes > memo->bytes_max) {
+        return ERR(ST_NO_MEMORY, "%u token ids: %zu bytes are kept at most", tokens_count(tokens),
+                   memo->bytes_max);
+    }
+    (void)pthread_mutex_lock(&memo->lock);
+    if (find_and_touch(memo, name) == NULL) {
+        while (memo->stats.bytes + bytes > memo->bytes_max) {
+            drop(memo, LIST_ENTRY(memo->ages.next, struct entry, age));
+            memo->stats.evicted++;
+        }
+        st = add(memo, name, tokens, bytes);
+    }
+    (void)pthread_mutex_unlock(&memo->lock);
+    return st;
+}
+
+bool
+memo_forget(struct memo *memo, const struct dockey *name)
+{
+    struct entry *entry;
+
+    (void)pthread_mutex_lock(&memo->lock);
+    entry = find_and_touch(memo, name);
+    if (entry != NULL) {
+        drop(memo, entry);
+    }
+    (void)pthread_mutex_unlock(&memo->lock);
+    return entry != NULL;
+}
+
+struct memo_stats
+memo_stats(struct memo *memo)
+{
+    struct memo_stats stats;
+
+    (void)pthread_mutex_lock(&memo->lock);
+    stats = memo->stats;
+    (void)pthread_mutex_unlock(&memo->lock);
+    return stats;
+}

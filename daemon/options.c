@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/options.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "daemon/ingest.h"
+#include "daemon/sched.h"
+#include "kvpool/evict.h"
+#include "model/template.h"
+
+#define STEP_TOKENS_MAX     65536
+#define RESERVE_TOKENS_MAX  65536
+#define REQUEST_TIMEOUT_MAX (24ull * 3600 * 1000)
+#define HEARTBEAT_MAX       60000
+#define DRAIN_TIMEOUT_MAX   3600000
+#define AT(field)           offsetof(struct options, field)
+
+static const struct conf_option table[] = {
+    {"model", CONF_STRING, NULL, 0, 0, "FILE", "checkpoint to serve, a GGUF file; required",
+     AT(model)},
+    {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
+     "where the sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir or $XDG_RUNTIME_DIR/kvasir",
+     AT(runtime_dir)},
+    {"kv-memory", CONF_SIZE, "1GiB", 1, 0, "BYTES", "memory for the KV of documents and answers",
+     AT(kv_memory)},
+    {"block-tokens", CONF_U64, "32", 16, 64, "N", "tokens in a block of KV: 16, 32 or 64",
+     AT(block_tokens)},
+    {"kv-type", CONF_STRING, "auto", 0, 0, "TYPE",
+     "element of K and V: f32 (cpu), bf16 (cuda); auto is f32", AT(kv_type)},
+    {"eviction", CONF_STRING, "lru", 0, 0, "POLICY", "which documents go when room is needed",
+     AT(eviction)},
+    {"reserve-tokens", CONF_U64, "256", 1, RESERVE_TOKENS_MAX, "N",
+     "part of an answer that must have room when its request starts", AT(reserve_tokens)},
+    {"max-waiting", CONF_U64, "1024", 1, SCHED_WAITING_MAX, "N",
+     "requests that may wait; more are refused", AT(max_waiting)},
+    {"step-tokens", CONF_U64, "512", 1, STEP_TOKENS_MAX, "N",
+     "tokens a worker computes in one step at most", AT(step_tokens)},
+    {"tokenizer-threads", CONF_U64, "2", 1, INGEST_THREADS_MAX, "N",
+     "threads that parse and tokenise", AT(tokenizer_threads)},
+    {"template", CONF_STRING, "auto", 0, 0, "NAME",
+     "chat template: plain, chatml, llama3, mistral; auto asks the checkpoint", AT(chat_template)},
+    {"request-timeout", CONF_DURATION, "10min", 1, REQUEST_TIMEOUT_MAX, "TIME",
+     "for requests that name none", AT(request_timeout)},
+    {"heartbeat", CONF_DURATION, "1s", 10, HEARTBEAT_MAX, "TIME",
+     "how often daemon and workers tell each other that they live", AT(heartbeat)},
+    {"worker-liveness", CONF_DURATION, "5s", 20, 10 * HEARTBEAT_MAX, "TIME",
+     "silence after which a worker's requests move elsewhere", AT(worker_liveness)},
+    {"drain-timeout", CONF_DURATION, "10s", 0, DRAIN_TIMEOUT_MAX, "TIME",
+     "for open requests when the daemon is told to stop", AT(drain_timeout)},
+    {"memo-memory", CONF_SIZE, "64MiB", 1, 0, "BYTES",
+     "memory for token ids of known texts, and as much for registered documents", AT(memo_memory)},
+    {"pin-share", CONF_F64, "0.5", 0, 1, "SHARE", "part of the pool that may be pinned",
+     AT(pin_share)},
+    {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
+     AT(log_level)},
+    {"check-pool", CONF_BOOL, "false", 0, 0, NULL,
+     "check every invariant of the pool after every event; slow, for tests", AT(check_pool)},
+};
+
+struct conf
+options_conf(struct options *options)
+{
+    return (struct conf){
+        .table = table,
+        .count = sizeof(table) / sizeof(table[0]),
+        .options = options,
+    };
+}
+
+enum status
+options_check(const struct options *o)
+{
+    enum template_kind kind;
+
+    if (o->model == NULL) {
+        return ERR(ST_INVALID, "model is missing: name a GGUF file with --model");
+    }
+    if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
+        return ERR(ST_INVALID, "block-tokens %llu: it must be 16, 32 or 64",
+                   (unsigned long long)o->block_tokens);
+    }
+    if (strcmp(o->kv_type, "auto") != 0 && strcmp(o->kv_type, "f32") != 0
+        && strcmp(o->kv_type, "bf16") != 0) {
+        return ERR(ST_INVALID, "kv-type %s: it must be auto, f32 or bf16", o->kv_type);
+    }
+    if (evict_policy_find(o->eviction) == NULL) {
+        return ERR(ST_INVALID, "eviction %s: there is no such policy; there is %s", o->eviction,
+                   evict_policy_names[0]);
+    }
+    if (strcmp(o->chat_template, "auto") != 0) {
+        TRY(template_parse(o->chat_template, &kind));
+    }
+    if (o->worker_liveness < 2 * o->heartbeat) {
+        return ERR(ST_INVALID, "worker-liveness %llums: it must be at least twice the heartbeat",
+                   (unsigned long long)o->worker_liveness);
+    }
+    if (log_level_parse(o->log_level) < 0) {
+        return ERR(ST_INVALID, "log-level %s: it must be error, warn, info, debug or trace",
+                   o->log_level);
+    }
+    return ST_OK;
+}
+
+enum status
+options_read(int argc, char **argv, struct options *options)
+{
+    struct conf conf = options_conf(options);
+    const char *path = conf_config_path(argc, argv);
+    int operand;
+
+    TRY(conf_defaults(conf));
+    if (path != NULL) {
+        TRY(conf_read_file(conf, path));
+    }
+    TRY(conf_parse_args(conf, argc, argv, &operand));
+    if (operand < argc) {
+        return ERR(ST_INVALID, "%s: kvasird takes options only", argv[operand]);
+    }
+    return ST_OK;
+}
+
+void
+options_deinit(struct options *options)
+{
+    conf_deinit(options_conf(options));
+}

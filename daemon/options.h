@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options - what kvasird can be told, on the command line or in a file. */
+#ifndef DAEMON_OPTIONS_H
+#define DAEMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/conf.h"
+#include "common/status.h"
+
+struct options {
+    char *model;
+    char *runtime_dir;
+    uint64_t kv_memory;
+    uint64_t block_tokens;
+    char *kv_type;
+    char *eviction;
+    uint64_t reserve_tokens;
+    uint64_t max_waiting;
+    uint64_t step_tokens;
+    uint64_t tokenizer_threads;
+    char *chat_template;
+    uint64_t request_timeout; /* ms */
+    uint64_t heartbeat;       /* ms */
+    uint64_t worker_liveness; /* ms */
+    uint64_t drain_timeout;   /* ms */
+    uint64_t memo_memory;
+    double pin_share;
+    char *log_level;
+    bool check_pool;
+};
+
+/* The table over this struct. */
+struct conf options_conf(struct options *options);
+
+/* Reads the file, if one is named, and the command line over the defaults. */
+enum status options_read(int argc, char **argv, struct options *options);
+
+/* Checks what the table cannot.  ST_INVALID names option, value and what it may be. */
+enum status options_check(const struct options *options);
+
+void options_deinit(struct options *options);
+
+#endif

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/peers.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "daemon/kvasird.h"
+
+#include "kvasir/v1/worker.pb-c.h"
+
+const char *
+peers_state_name(enum peer_state state)
+{
+    static const char *const names[] = {"gone", "attaching", "ready", "silent"};
+
+    return names[state];
+}
+
+void
+peers_attached(struct kvasird *d, const struct handoff_event *event)
+{
+    struct peer_link *peer = &d->peers[event->worker];
+    enum status st = sched_set_pool(d->sched, event->block_count);
+
+    assert(event->worker < SCHED_WORKERS_MAX && peer->state == PEER_FREE);
+    if (st != ST_OK) { /* its first arena stays, so a later one of another size is an odd worker */
+        log_error("worker_refused", "worker=%u status=%s detail=\"%s\"", event->worker,
+                  status_name(st), status_detail());
+    }
+    *peer = (struct peer_link){
+        .state = st == ST_OK ? PEER_ATTACHED : PEER_SILENT,
+        .incarnation = event->incarnation,
+        .pid = event->pid,
+        .pidfd = event->pidfd,
+        .heard_us = clock_now_us(),
+    };
+    (void)snprintf(peer->device, sizeof(peer->device), "%s", event->device);
+    log_info("worker_attached", "worker=%u incarnation=%llu pid=%d device=%s blocks=%u",
+             event->worker, (unsigned long long)event->incarnation, event->pid, event->device,
+             event->block_count);
+}
+
+/* --- to workers ---------------------------------------------------------------------------------
+ */
+
+void
+peers_send(struct kvasird *d, uint32_t worker, uint64_t incarnation)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    assert(peer->state == PEER_READY && peer->incarnation == incarnation);
+    if (!peer->is_lost
+        && router_send(d->router, &peer->address, NULL, 0, d->payload.bytes, d->payload.length)
+               != ST_OK) {
+        log_warn("worker_unreachable", "worker=%u detail=\"%s\"", worker, status_detail());
+        peer->is_lost = true;
+    }
+}
+
+static void
+send_message(struct kvasird *d, uint32_t worker, Kvasir__V1__DaemonMessage *message)
+{
+    message->has_incarnation = true;
+    message->incarnation = d->peers[worker].incarnation;
+    if (wire_pack(&d->payload, &message->base) == ST_OK) {
+        peers_send(d, worker, message->incarnation);
+    } else {
+        d->peers[worker].is_lost = true;
+    }
+}
+
+static void
+send_fenced(struct kvasird *d, const struct address *to, uint64_t incarnation)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Fenced fenced = KVASIR__V1__FENCED__INIT;
+
+    message.has_incarnation = true;
+    message.incarnation = incarnation;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_FENCED;
+    message.fenced = &fenced;
+    if (wire_pack(&d->payload, &message.base) == ST_OK) {
+        /* It may well be gone; then there is nobody to tell. */
+        (void)router_send(d->router, to, NULL, 0, d->payload.bytes, d->payload.length);
+    }
+}
+
+static void
+send_drain(struct kvasird *d, uint32_t worker)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__DrainWorker drain = KVASIR__V1__DRAIN_WORKER__INIT;
+
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_DRAIN;
+    message.drain = &drain;
+    send_message(d, worker, &message);
+    d->peers[worker].is_drain_sent = true;
+}
+
+static void
+send_heartbeat(struct kvasird *d, uint32_t worker)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__DaemonHeartbeat heartbeat = KVASIR__V1__DAEMON_HEARTBEAT__INIT;
+
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_HEARTBEAT;
+    message.heartbeat = &heartbeat;
+    send_message(d, worker, &message);
+}
+
+/* --- silence and loss ----------------------------------------------------------------------------
+ */
+
+static void
+give_up(struct kvasird *d, uint32_t worker, const char *why)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    log_warn("worker_lost", "worker=%u incarnation=%llu reason=%s silent_ms=%llu", worker,
+             (unsigned long long)peer->incarnation, why,
+             (unsigned long long)((clock_now_us() - peer->heard_us) / 1000));
+    peer->state = PEER_SILENT;
+    peer->is_lost = false;
+    sched_worker_lost(d->sched, clock_now_us(), worker, peer->incarnation);
+    send_fenced(d, &peer->address, peer->incarnation);
+}
+
+bool
+peers_lose_marked(struct kvasird *d)
+{
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (d->peers[i].is_lost && d->peers[i].state == PEER_READY) {
+            give_up(d, i, "unreachable");
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+peers_beat(struct kvasird *d, uint64_t now_us)
+{
+    struct sched_worker_info info;
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        struct peer_link *peer = &d->peers[i];
+
+        if (peer->state != PEER_READY) {
+            continue;
+        }
+        if (now_us - peer->heard_us > d->options.worker_liveness * 1000) {
+            give_up(d, i, "silent");
+            deliver(d);
+            serve_status(d);
+            continue;
+        }
+        send_heartbeat(d, i);
+        if (!peer->is_drain_sent && sched_worker_info(d->sched, i, &info) && info.is_draining
+            && info.running == 0) {
+            send_drain(d, i);
+        }
+    }
+    deliver(d);
+}
+
+size_t
+peers_poll_fill(const struct kvasird *d, struct pollfd fds[SCHED_WORKERS_MAX])
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (d->peers[i].state != PEER_FREE) {
+            fds[count++] = (struct pollfd){.fd = d->peers[i].pidfd, .events = POLLIN};
+        }
+    }
+    return count;
+}
+
+static void
+bury(struct kvasird *d, uint32_t worker)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    log_info("worker_gone", "worker=%u incarnation=%llu pid=%d was=%s", worker,
+             (unsigned long long)peer->incarnation, peer->pid,
+             peer->is_leaving ? "leaving" : peers_state_name(peer->state));
+    sched_worker_gone(d->sched, clock_now_us(), worker, peer->incarnation);
+    (void)close(peer->pidfd);
+    *peer = (struct peer_link){.state = PEER_FREE};
+    handoff_worker_gone(d->handoff, worker);
+    deliver(d);
+    serve_status(d);
+}
+
+void
+peers_poll_done(struct kvasird *d, const struct pollfd *fds, size_t count)
+{
+    for (size_t at = 0; at < count; at++) {
+        for (uint32_t i = 0; fds[at].revents != 0 && i < SCHED_WORKERS_MAX; i++) {
+            if (d->peers[i].state != PEER_FREE && d->peers[i].pidfd == fds[at].fd) {
+                bury(d, i);
+                break;
+            }
+        }
+    }
+}
+
+void
+peers_close(struct kvasird *d)
+{
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (d->peers[i].state != PEER_FREE) {
+            (void)close(d->peers[i].pidfd);
+            d->peers[i].state = PEER_FREE;
+        }
+    }
+}
+
+/* --- from workers --------------------------------------------------------------------------------
+ */
+
+static void
+take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
+           const Kvasir__V1__Ready *ready)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    if (peer->state != PEER_ATTACHED || ready->seqs_max == 0) {
+        log_warn("worker_odd", "worker=%u says=ready state=%s seqs_max=%u, ignoring", worker,
+                 peers_state_name(peer->state), ready->seqs_max);
+        return;
+    }
+    peer->state = PEER_READY;
+    peer->address = message->from;
+    log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u", worker,
+             (unsigned long long)peer->incarnation, ready->seqs_max);
+    sched_worker_ready(d->sched, clock_now_us(), worker, peer->incarnation, ready->seqs_max);
+    deliver(d);
+    serve_status(d);
+}
+
+static struct sched_result
+read_result(const Kvasir__V1__StepResult *wire)
+{
+    return (struct sched_result){
+        .request = wire->request,
+        .ids = wire->token_ids,
+        .id_count = wire->n_token_ids,
+        .text = (const char *)wire->text.data,
+        .text_bytes = wire->has_text ? wire->text.len : 0,
+        .extra = wire,
+        .finish = wire->has_finish ? (enum sched_finish)wire->finish : SCHED_FINISH_NONE,
+        .own_tokens = wire->own_tokens,
+        .tokens_read = wire->tokens_reused,
+        .error = wire->error,
+    };
+}
+
+static void
+take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
+{
+    struct sched_result *results = mem_zalloc(wire->n_results, sizeof(*results));
+    struct sched_step step = {
+        .step = wire->step,
+        .sealed = wire->sealed,
+        .sealed_count = wire->n_sealed,
+        .results = results,
+        .result_count = wire->n_results,
+        .released = wire->released,
+        .released_count = wire->n_released,
+        .dropped = wire->builds_dropped,
+        .dropped_count = wire->n_builds_dropped,
+    };
+
+    if (results == NULL) { /* its requests would wait for ever for what we cannot read */
+        log_error("no_memory", "worker=%u results=%zu", worker, wire->n_results);
+        d->peers[worker].is_lost = true;
+        deliver(d);
+        return;
+    }
+    for (size_t i = 0; i < wire->n_results; i++) {
+        results[i] = read_result(wire->results[i]);
+    }
+    log_trace("step", "worker=%u step=%llu rows=%u rows_built=%u elapsed_us=%llu", worker,
+              (unsigned long long)wire->step, wire->rows, wire->rows_built,
+              (unsigned long long)wire->step_us);
+    sched_worker_step(d->sched, clock_now_us(), worker, d->peers[worker].incarnation, &step);
+    deliver(d);
+    mem_free(results);
+}
+
+static void
+take_bye(struct kvasird *d, uint32_t worker, const Kvasir__V1__Bye *bye)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    log_info("worker_leaving", "worker=%u reason=\"%.100s\"", worker,
+             bye->reason == NULL ? "" : bye->reason);
+    peer->is_leaving = true;
+    if (peer->state == PEER_READY) {
+        peer->state = PEER_SILENT;
+        sched_worker_lost(d->sched, clock_now_us(), worker, peer->incarnation);
+        deliver(d);
+    }
+}
+
+void
+peers_message(struct kvasird *d, const struct message *message)
+{
+    const ProtobufCMessage *parsed;
+    const Kvasir__V1__WorkerMessage *wire;
+    struct peer_link *peer;
+
+    wire_arena_reset(d->arena);
+    if (wire_unpack(d->arena, &kvasir__v1__worker_message__descriptor, message->payload,
+                    message->payload_length, WIRE_WORKER_BYTES_MAX, &parsed)
+        != ST_OK) {
+        log_warn("worker_message_bad", "detail=\"%s\", ignoring", status_detail());
+        return;
+    }
+    wire = (const Kvasir__V1__WorkerMessage *)parsed;
+    peer = &d->peers[wire->worker < SCHED_WORKERS_MAX ? wire->worker : 0];
+    if (wire->worker >= SCHED_WORKERS_MAX || peer->incarnation != wire->incarnation
+        || peer->state == PEER_FREE || (peer->state == PEER_SILENT && !peer->is_leaving)) {
+        log_debug("worker_message_late", "worker=%u incarnation=%llu", wire->worker,
+                  (unsigned long long)wire->incarnation);
+        send_fenced(d, &message->from, wire->incarnation);
+        return;
+    }
+    peer->heard_us = clock_now_us();
+    switch (wire->body_case) {
+    case KVASIR__V1__WORKER_MESSAGE__BODY_READY:
+        take_ready(d, wire->worker, message, wire->ready);
+        break;
+    case KVASIR__V1__WORKER_MESSAGE__BODY_STEP: take_step(d, wire->worker, wire->step); break;
+    case KVASIR__V1__WORKER_MESSAGE__BODY_BYE: take_bye(d, wire->worker, wire->bye); break;
+    default: break; /* a heartbeat: heard_us is all it is for */
+    }
+}

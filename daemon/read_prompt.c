@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/read_prompt.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+
+#include "common/mem.h"
+#include "daemon/sched.h"
+
+#include "kvasir/v1/documents.pb-c.h"
+#include "kvasir/v1/rag.pb-c.h"
+
+/* How a text becomes ids; part of its name in the memo. */
+enum text_kind {
+    TEXT_RAW,      /* as it stands */
+    TEXT_DOCUMENT, /* in the template's frame of a document */
+};
+
+struct work {
+    const struct reader *reader;
+    struct tokenizer_scratch *scratch;
+    ProtobufCBinaryData salt;
+    struct prompt prompt;
+};
+
+/* --- sampling ----------------------------------------------------------------------------------
+ */
+
+static enum status
+check_range(const char *name, double value, double min, double max, bool is_min_open)
+{
+    if (isfinite(value) && value <= max && (is_min_open ? value > min : value >= min)) {
+        return ST_OK;
+    }
+    return ERR(ST_INVALID, "sampling.%s is %g: it must be in %c%g, %g]", name, value,
+               is_min_open ? '(' : '[', min, max);
+}
+
+static enum status
+read_stops(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
+{
+    if (wire->n_stop > SAMPLING_STOPS_MAX) {
+        return ERR(ST_INVALID, "sampling.stop has %zu strings: the limit is %d", wire->n_stop,
+                   SAMPLING_STOPS_MAX);
+    }
+    for (size_t i = 0; i < wire->n_stop; i++) {
+        size_t length = strlen(wire->stop[i]);
+
+        if (length == 0 || length > SAMPLING_STOP_BYTES_MAX) {
+            return ERR(ST_INVALID, "sampling.stop[%zu] has %zu bytes: it must be 1 to %d", i,
+                       length, SAMPLING_STOP_BYTES_MAX);
+        }
+        sampling->stops[i] = mem_strdup(wire->stop[i]);
+        if (sampling->stops[i] == NULL) {
+            return ERR(ST_NO_MEMORY, "no memory for a stop string");
+        }
+        sampling->stop_count++;
+    }
+    return ST_OK;
+}
+
+static enum status
+check_sampling(const struct sampling *sampling)
+{
+    TRY(check_range("max_tokens", sampling->max_tokens, 1, SAMPLING_MAX_TOKENS_MAX, false));
+    TRY(check_range("temperature", (double)sampling->temperature, 0, 100, false));
+    TRY(check_range("top_p", (double)sampling->top_p, 0, 1, true));
+    TRY(check_range("min_p", (double)sampling->min_p, 0, 1, false));
+    TRY(check_range("repetition_penalty", (double)sampling->repetition_penalty, 0, 100, true));
+    return check_range("logprobs", sampling->logprobs, 0, SAMPLING_LOGPROBS_MAX, false);
+}
+
+static enum status
+read_sampling(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
+{
+    static const Kvasir__V1__Sampling absent = KVASIR__V1__SAMPLING__INIT;
+
+    wire = wire == NULL ? &absent : wire;
+    sampling->has_max_tokens = wire->has_max_tokens;
+    sampling->max_tokens = wire->has_max_tokens ? wire->max_tokens : SAMPLING_MAX_TOKENS_DEFAULT;
+    sampling->temperature = wire->has_temperature ? wire->temperature : 0;
+    sampling->top_k = wire->has_top_k ? wire->top_k : 0;
+    sampling->top_p = wire->has_top_p ? wire->top_p : 1;
+    sampling->min_p = wire->has_min_p ? wire->min_p : 0;
+    sampling->repetition_penalty = wire->has_repetition_penalty ? wire->repetition_penalty : 1;
+    sampling->has_logprobs = wire->has_logprobs;
+    sampling->logprobs = wire->has_logprobs ? wire->logprobs : 0;
+    sampling->seed = wire->seed;
+    if (!wire->has_seed
+        && RAND_bytes((unsigned char *)&sampling->seed, sizeof(sampling->seed)) != 1) {
+        return ERR(ST_SYSTEM, "no random bytes for a seed");
+    }
+    TRY(check_sampling(sampling));
+    return read_stops(wire, sampling);
+}
+
+/* --- segments ----------------------------------------------------------------------------------
+ */
+
+static enum status
+check_ids(const struct reader *reader, const uint32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] >= reader->vocab_size) {
+            return ERR(ST_INVALID, "token_ids[%zu] is %u: the vocabulary has %u", i, ids[i],
+                       reader->vocab_size);
+        }
+    }
+    return ST_OK;
+}
+
+static bool
+hash_field(EVP_MD_CTX *hash, const void *bytes, size_t length)
+{
+    uint64_t prefix = length;
+
+    return EVP_DigestUpdate(hash, &prefix, sizeof(prefix)) == 1
+           && EVP_DigestUpdate(hash, bytes, length) == 1;
+}
+
+/* SHA-256 over tokenizer, kind, title and text, each with its length. */
+static enum status
+name_text(const struct reader *reader, enum text_kind kind, const struct template_document *text,
+          struct dockey *name_out)
+{
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    uint8_t kind_byte = (uint8_t)kind;
+    bool is_ok = hash != NULL && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1
+                 && hash_field(hash, reader->tokenizer_fingerprint, 32)
+                 && hash_field(hash, &kind_byte, 1)
+                 && hash_field(hash, text->title == NULL ? "" : text->title, text->title_length)
+                 && hash_field(hash, text->text, text->text_length)
+                 && EVP_DigestFinal_ex(hash, name_out->bytes, NULL) == 1;
+
+    EVP_MD_CTX_free(hash);
+    return is_ok ? ST_OK : ERR(ST_NO_MEMORY, "no memory to hash a text");
+}
+
+static enum status
+encode(struct work *work, enum text_kind kind, const struct template_document *text,
+       struct tokens **tokens_out)
+{
+    const struct reader *reader = work->reader;
+    const uint32_t *ids;
+    size_t count;
+    struct dockey name;
+
+    TRY(name_text(reader, kind, text, &name));
+    *tokens_out = memo_find(reader->memo, &name);
+    if (*tokens_out != NULL) {
+        return ST_OK;
+    }
+    TRY(kind == TEXT_DOCUMENT
+            ? template_encode_document(reader->tokenizer, work->scratch, text, &ids, &count)
+            : template_encode_raw(reader->tokenizer, work->scratch, text->text, text->text_length,
+                                  &ids, &count));
+    TRY(tokens_new(ids, count, tokens_out));
+    (void)memo_put(reader->memo, &name, *tokens_out); /* it only spares time */
+    return ST_OK;
+}
+
+static enum status
+find_registered(const struct reader *reader, ProtobufCBinaryData key, struct tokens **tokens_out)
+{
+    struct dockey name;
+    char hex[2 * 8 + 1];
+
+    if (key.len != DOCKEY_BYTES) {
+        return ERR(ST_INVALID, "document_key has %zu bytes: it must be %d", key.len, DOCKEY_BYTES);
+    }
+    memcpy(name.bytes, key.data, DOCKEY_BYTES);
+    *tokens_out = memo_find(reader->registered, &name);
+    if (*tokens_out == NULL) {
+        dockey_hex(&name, 8, hex);
+        return ERR(ST_NOT_FOUND, "document_key %s...: not registered, or forgotten since", hex);
+    }
+    return ST_OK;
+}
+
+/* Exactly one of text, token_ids, document_key. */
+static enum status
+read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_kind kind,
+             struct tokens **tokens_out)
+{
+    bool has_ids = segment->n_token_ids > 0;
+    int given = (segment->text != NULL) + has_ids + segment->has_document_key;
+
+    if (given > 1) {
+        return ERR(ST_INVALID, "more than one of text, token_ids and document_key");
+    }
+    if (segment->title != NULL && (segment->text == NULL || kind == TEXT_RAW)) {
+        return ERR(ST_INVALID, "title goes with the text of a chat's document only");
+    }
+    if (segment->has_document_key) {
+        return find_registered(work->reader, segment->document_key, tokens_out);
+    }
+    if (segment->text == NULL) { /* ids, or an empty list of them: an empty document */
+        TRY(check_ids(work->reader, segment->token_ids, segment->n_token_ids));
+        return tokens_new(segment->token_ids, segment->n_token_ids, tokens_out);
+    }
+    struct template_document text = {
+        .title = segment->title,
+        .title_length = segment->title == NULL ? 0 : strlen(segment->title),
+        .text = segment->text,
+        .text_length = strlen(segment->text),
+    };
+
+    return encode(work, kind, &text, tokens_out);
+}
+
+/* Puts a document into the prompt; takes the reference over, also on failure. */
+static enum status
+add_document(struct work *work, struct tokens *tokens, const char *name)
+{
+    struct prompt *prompt = &work->prompt;
+    struct prompt_document *document = &prompt->documents[prompt->document_count++];
+
+    document->tokens = tokens; /* from here on prompt_deinit gives it back */
+    if (name != NULL && strlen(name) > PROMPT_NAME_BYTES_MAX) {
+        return ERR(ST_INVALID, "id has %zu bytes: the limit is %d", strlen(name),
+                   PROMPT_NAME_BYTES_MAX);
+    }
+    if (name != NULL) {
+        document->name = mem_strdup(name);
+        if (document->name == NULL) {
+            return ERR(ST_NO_MEMORY, "no memory for a document's id");
+        }
+    }
+    return dockey_compute(work->reader->pool_fingerprint, work->salt.data, work->salt.len,
+                          tokens_ids(tokens), tokens_count(tokens), &document->key);
+}
+
+static enum status
+add_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_kind kind)
+{
+    struct tokens *tokens = NULL;
+
+    TRY(read_segment(work, segment, kind, &tokens));
+    return add_document(work, tokens, segment->id);
+}
+
+static enum status
+add_segments(struct work *work, const char *field, Kvasir__V1__Segment *const *segments,
+             size_t count, enum text_kind kind)
+{
+    for (size_t i = 0; i < count; i++) {
+        enum status st = add_segment(work, segments[i], kind);
+
+        if (st != ST_OK) {
+            return ERR(st, "%s[%zu]: %s", field, i, status_detail());
+        }
+    }
+    return ST_OK;
+}
+
+/* Room for the documents and, in front of them, a preamble. */
+static enum status
+make_room(struct work *work, size_t count)
+{
+    if (count + 1 > SCHED_DOCUMENTS_MAX) {
+        return ERR(ST_INVALID, "%zu documents: the limit is %d", count, SCHED_DOCUMENTS_MAX - 1);
+    }
+    work->prompt.documents = mem_zalloc(count + 1, sizeof(work->prompt.documents[0]));
+    return work->prompt.documents == NULL ? ERR(ST_NO_MEMORY, "no memory for %zu documents", count)
+                                          : ST_OK;
+}
+
+static enum status
+read_salt(struct work *work, bool has_salt, ProtobufCBinaryData salt)
+{
+    if (has_salt && salt.len > PROMPT_SALT_BYTES_MAX) {
+        return ERR(ST_INVALID, "salt has %zu bytes: the limit is %d", salt.len,
+                   PROMPT_SALT_BYTES_MAX);
+    }
+    if (has_salt) {
+        work->salt = salt;
+    }
+    return ST_OK;
+}
+
+/* --- raw ----------------------------------------------------------------------------------------
+ */
+
+/* A BOS-only segment in front, unless the first segment begins with one. */
+static enum status
+add_bos(struct work *work, const Kvasir__V1__GenerateRequest *request)
+{
+    uint32_t bos = tokenizer_bos(work->reader->tokenizer);
+    struct tokens *tokens;
+
+    if (!request->add_bos || bos == TOKENIZER_NONE
+        || (request->n_segments > 0 && request->segments[0]->n_token_ids > 0
+            && request->segments[0]->token_ids[0] == bos)) {
+        return ST_OK;
+    }
+    TRY(tokens_new(&bos, 1, &tokens));
+    return add_document(work, tokens, NULL);
+}
+
+static enum status
+read_raw(struct work *work, const Kvasir__V1__GenerateRequest *request)
+{
+    if (request->n_documents > 0) {
+        return ERR(ST_INVALID, "documents go with messages; without a chat use segments");
+    }
+    if ((request->query != NULL) == (request->n_query_ids > 0)) {
+        return ERR(ST_INVALID, "exactly one of messages, query and query_ids must be given");
+    }
+    TRY(make_room(work, request->n_segments));
+    TRY(add_bos(work, request));
+    TRY(add_segments(work, "segments", request->segments, request->n_segments, TEXT_RAW));
+    if (request->query == NULL) {
+        TRY(check_ids(work->reader, request->query_ids, request->n_query_ids));
+        return tokens_new(request->query_ids, request->n_query_ids, &work->prompt.query);
+    }
+    struct template_document text = {
+        .text = request->query,
+        .text_length = strlen(request->query),
+    };
+
+    return encode(work, TEXT_RAW, &text, &work->prompt.query);
+}
+
+/* --- chat ---------------------------------------------------------------------------------------
+ */
+
+static enum status
+take_chat_segment(void *arg, enum template_segment_kind kind, size_t document_index,
+                  const uint32_t *ids, size_t count)
+{
+    struct work *work = arg;
+    struct tokens *tokens;
+
+    (void)document_index;
+    switch (kind) {
+    case TEMPLATE_PREAMBLE:
+        TRY(tokens_new(ids, count, &tokens));
+        return add_document(work, tokens, NULL);
+    case TEMPLATE_QUERY: return tokens_new(ids, count, &work->prompt.query);
+    case TEMPLATE_DOCUMENT: break; /* an empty stand-in: the memo knows most documents */
+    }
+    return ST_OK;
+}
+
+static enum status
+render_frame(struct work *work, const Kvasir__V1__GenerateRequest *request,
+             struct template_message *messages, struct template_document *stand_ins)
+{
+    const struct reader *reader = work->reader;
+
+    for (size_t i = 0; i < request->n_messages; i++) {
+        const Kvasir__V1__Message *message = request->messages[i];
+
+        if (message->role == NULL || message->content == NULL) {
+            return ERR(ST_INVALID, "messages[%zu] lacks its role or content", i);
+        }
+        messages[i] = (struct template_message){
+            .role = message->role,
+            .content = message->content,
+            .content_length = strlen(message->content),
+        };
+    }
+    for (size_t i = 0; i < request->n_documents; i++) {
+        stand_ins[i].text = "";
+    }
+    return template_render_chat(reader->template_kind, reader->tokenizer, work->scratch, messages,
+                                request->n_messages, stand_ins, request->n_documents,
+                                take_chat_segment, work);
+}
+
+static enum status
+read_chat(struct work *work, const Kvasir__V1__GenerateRequest *request)
+{
+    struct template_message *messages;
+    struct template_document *stand_ins;
+    enum status st;
+
+    if (request->query != NULL || request->n_query_ids > 0 || request->n_segments > 0) {
+        return ERR(ST_INVALID, "messages exclude segments, query and query_ids");
+    }
+    TRY(make_room(work, request->n_documents));
+    messages = mem_zalloc(request->n_messages, sizeof(*messages));
+    stand_ins = mem_zalloc(request->n_documents, sizeof(*stand_ins));
+    st = messages == NULL || stand_ins == NULL
+             ? ERR(ST_NO_MEMORY, "no memory for %zu messages", request->n_messages)
+             : render_frame(work, request, messages, stand_ins);
+    mem_free(messages);
+    mem_free(stand_ins);
+    TRY(st);
+    return add_segments(work, "documents", request->documents, request->n_documents, TEXT_DOCUMENT);
+}
+
+/* --- methods ------------------------------------------------------------------------------------
+ */
+
+static enum status
+read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uint32_t *priority)
+{
+    *priority = request->has_priority ? request->priority : PROMPT_PRIORITY_DEFAULT;
+    if (*priority > PROMPT_PRIORITY_MAX) {
+        return ERR(ST_INVALID, "priority is %u: the limit is %d", *priority, PROMPT_PRIORITY_MAX);
+    }
+    TRY(read_salt(work, request->has_salt, request->salt));
+    TRY(read_sampling(request->sampling, &work->prompt.sampling));
+    work->prompt.sampling.ignore_end = request->ignore_end;
+    TRY(request->n_messages > 0 ? read_chat(work, request) : read_raw(work, request));
+    return tokens_count(work->prompt.query) > 0
+               ? ST_OK
+               : ERR(ST_INVALID, "the query is empty: an answer needs a token to start from");
+}
+
+static enum status
+read_tokenize(struct work *work, const Kvasir__V1__TokenizeRequest *request)
+{
+    const uint32_t *ids;
+    size_t count;
+    const char *text = request->text == NULL ? "" : request->text;
+
+    TRY(tokenizer_encode(work->reader->tokenizer, work->scratch, text, strlen(text),
+                         request->parse_special, &ids, &count));
+    return tokens_new(ids, count, &work->prompt.query);
+}
+
+static enum status
+read_probe(struct work *work, const Kvasir__V1__ProbeRequest *request)
+{
+    TRY(read_salt(work, request->has_salt, request->salt));
+    TRY(make_room(work, request->n_segments));
+    return add_segments(work, "segments", request->segments, request->n_segments, TEXT_RAW);
+}
+
+static enum status
+read_register(struct work *work, const Kvasir__V1__RegisterRequest *request)
+{
+    if (request->document == NULL) {
+        return ERR(ST_INVALID, "document is missing");
+    }
+    if (request->document->has_document_key) {
+        return ERR(ST_INVALID, "document_key: a document is registered by its text or ids");
+    }
+    TRY(read_salt(work, request->has_salt, request->salt));
+    TRY(make_room(work, 1));
+    TRY(add_segment(work, request->document, request->is_chat ? TEXT_DOCUMENT : TEXT_RAW));
+    return memo_put(work->reader->registered, &work->prompt.documents[0].key,
+                    work->prompt.documents[0].tokens);
+}
+
+enum status
+read_prompt(const struct reader *reader, struct wire_arena *arena,
+            struct tokenizer_scratch *scratch, enum method_id method, const void *payload,
+            size_t length, struct reading *reading_out)
+{
+    struct work work = {.reader = reader, .scratch = scratch};
+    const ProtobufCMessage *message;
+    uint32_t priority = PROMPT_PRIORITY_DEFAULT;
+    enum status st;
+
+    wire_arena_reset(arena);
+    TRY(wire_unpack(arena, method_get(method)->request, payload, length, WIRE_CLIENT_BYTES_MAX,
+                    &message));
+    switch (method) {
+    case METHOD_GENERATE:
+        st = read_generate(&work, (const Kvasir__V1__GenerateRequest *)message, &priority);
+        break;
+    case METHOD_TOKENIZE:
+        st = read_tokenize(&work, (const Kvasir__V1__TokenizeRequest *)message);
+        break;
+    case METHOD_PROBE: st = read_probe(&work, (const Kvasir__V1__ProbeRequest *)message); break;
+    case METHOD_REGISTER:
+        st = read_register(&work, (const Kvasir__V1__RegisterRequest *)message);
+        break;
+    default: st = ERR(ST_INVALID, "a method without a prompt"); break;
+    }
+    if (st != ST_OK) {
+        prompt_deinit(&work.prompt);
+        return st;
+    }
+    *reading_out = (struct reading){.prompt = work.prompt, .priority = priority};
+    return ST_OK;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* read_prompt - a client's message, checked, rendered, tokenised and keyed: what the scheduler
+ * takes.
+ *
+ * The work of an ingest thread, without the thread.  Every refusal names the field and the limit.
+ */
+#ifndef DAEMON_READ_PROMPT_H
+#define DAEMON_READ_PROMPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "daemon/memo.h"
+#include "daemon/prompt.h"
+#include "kvpool/dockey.h"
+#include "model/template.h"
+#include "model/tokenizer.h"
+#include "proto/methods.h"
+#include "proto/wire.h"
+
+/* What all threads share; constant but for the memos, which lock for themselves. */
+struct reader {
+    const struct tokenizer *tokenizer;
+    uint8_t tokenizer_fingerprint[32];
+    uint8_t pool_fingerprint[32];
+    enum template_kind template_kind;
+    uint32_t vocab_size;     /* ids a client may send are below it */
+    struct memo *memo;       /* texts */
+    struct memo *registered; /* documents, by key */
+};
+
+/* What comes of a message. */
+struct reading {
+    struct prompt prompt;
+    uint32_t priority;
+};
+
+/* Methods: Generate (everything), Tokenize (query), Probe (documents), Register (one document,
+ * which is remembered under its key).  `arena` and `scratch` are the thread's.  ST_INVALID,
+ * ST_NOT_FOUND (a document key), ST_NO_MEMORY; *reading_out is written only on ST_OK and then owned
+ * by the caller. */
+enum status read_prompt(const struct reader *reader, struct wire_arena *arena,
+                        struct tokenizer_scratch *scratch, enum method_id method,
+                        const void *payload, size_t length, struct reading *reading_out);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop: one thread, one poll.  Messages, tokenised requests, attaching workers, deaths, signals
+ * and deadlines all come through here, one after the other; that is what makes the scheduler's
+ * single writer true. */
+#include "daemon/kvasird.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/notify.h"
+
+enum {
+    FD_SIGNAL,
+    FD_INGEST,
+    FDS_FIXED,
+};
+
+void
+serve_status(struct kvasird *d)
+{
+    struct sched_gauges now = sched_gauges(d->sched);
+    char line[160];
+
+    if (d->stop_by_us != 0) {
+        (void)snprintf(line, sizeof(line), "STATUS=stopping: %u requests to go",
+                       now.waiting + now.running);
+    } else if (now.workers_ready == 0) {
+        (void)snprintf(line, sizeof(line), "STATUS=waiting for a worker");
+    } else {
+        (void)snprintf(line, sizeof(line), "STATUS=serving%s: %u workers",
+                       now.is_draining ? ", draining" : "", now.workers_ready);
+    }
+    if (notify_send(line) != ST_OK) {
+        log_warn("notify_failed", "detail=\"%s\", ignoring", status_detail());
+    }
+}
+
+void
+serve_stop(struct kvasird *d, bool at_once)
+{
+    if (d->stop_by_us == 0) {
+        log_info("stopping", "requests=%u drain_timeout_ms=%llu",
+                 sched_gauges(d->sched).waiting + sched_gauges(d->sched).running,
+                 (unsigned long long)d->options.drain_timeout);
+        (void)notify_send("STOPPING=1"); /* a courtesy; we stop anyway */
+        d->stop_by_us = clock_now_us() + d->options.drain_timeout * 1000;
+        sched_drain(d->sched, true);
+        serve_status(d);
+    }
+    d->must_stop |= at_once;
+}
+
+static void
+take_signals(struct kvasird *d)
+{
+    struct signalfd_siginfo info;
+
+    while (read(d->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+        serve_stop(d, d->stop_by_us != 0); /* the second one does not wait */
+    }
+}
+
+/* Drained, or out of patience? */
+static bool
+is_done(const struct kvasird *d)
+{
+    struct sched_gauges now = sched_gauges(d->sched);
+
+    if (d->stop_by_us == 0) {
+        return false;
+    }
+    return d->must_stop || now.waiting + now.running == 0 || clock_now_us() >= d->stop_by_us;
+}
+
+static int
+timeout_ms(const struct kvasird *d, uint64_t now_us)
+{
+    uint64_t until_us = d->next_beat_us;
+
+    if (sched_wakeup_us(d->sched) < until_us) {
+        until_us = sched_wakeup_us(d->sched);
+    }
+    if (handoff_wakeup_us(d->handoff) < until_us) {
+        until_us = handoff_wakeup_us(d->handoff);
+    }
+    if (d->stop_by_us != 0 && d->stop_by_us < until_us) {
+        until_us = d->stop_by_us;
+    }
+    return until_us <= now_us ? 0 : (int)((until_us - now_us + 999) / 1000);
+}
+
+static void
+tick(struct kvasird *d)
+{
+    uint64_t now_us = clock_now_us();
+
+    if (now_us >= sched_wakeup_us(d->sched)) {
+        sched_tick(d->sched, now_us);
+        deliver(d);
+    }
+    if (now_us >= d->next_beat_us) {
+        d->next_beat_us = now_us + d->options.heartbeat * 1000;
+        peers_beat(d, now_us);
+    }
+}
+
+static void
+take_attached(struct kvasird *d)
+{
+    struct handoff_event event;
+
+    while (handoff_next(d->handoff, &event)) {
+        if (event.kind == HANDOFF_ATTACHED) {
+            peers_attached(d, &event);
+        } else {
+            log_warn(event.kind == HANDOFF_REFUSED ? "attach_refused" : "attach_lost",
+                     "pid=%d device=%s reason=\"%s\"", (int)event.pid, event.device, event.reason);
+        }
+    }
+}
+
+static enum status
+turn(struct kvasird *d)
+{
+    struct pollfd fds[ROUTER_FDS_MAX];
+    size_t peers, handoffs;
+
+    fds[FD_SIGNAL] = (struct pollfd){.fd = d->signal_fd, .events = POLLIN};
+    fds[FD_INGEST] = (struct pollfd){.fd = ingest_fd(d->ingest), .events = POLLIN};
+    peers = peers_poll_fill(d, fds + FDS_FIXED);
+    handoffs = handoff_poll_count(d->handoff);
+    assert(FDS_FIXED + peers + handoffs <= ROUTER_FDS_MAX);
+    handoff_poll_fill(d->handoff, fds + FDS_FIXED + peers);
+    TRY(router_poll(d->router, fds, FDS_FIXED + peers + handoffs, timeout_ms(d, clock_now_us())));
+    if (fds[FD_SIGNAL].revents != 0) {
+        take_signals(d);
+    }
+    if (fds[FD_INGEST].revents != 0) {
+        service_ingested(d);
+    }
+    peers_poll_done(d, fds + FDS_FIXED, peers);
+    handoff_poll_done(d->handoff, fds + FDS_FIXED + peers, handoffs, clock_now_us());
+    take_attached(d);
+    tick(d);
+    return ST_OK;
+}
+
+enum status
+serve(struct kvasird *d)
+{
+    d->next_beat_us = clock_now_us() + d->options.heartbeat * 1000;
+    while (!is_done(d)) {
+        TRY(turn(d));
+    }
+    return ST_OK;
+}

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The methods of clients.  What has text or ids in it goes through ingest and comes back tokenised;
+ * the rest is answered at once. */
+#include "daemon/kvasird.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include "kvasir/v1/documents.pb-c.h"
+#include "kvasir/v1/wire.pb-c.h"
+
+#define LIST_LIMIT_DEFAULT 1000
+#define LIST_LIMIT_MAX     10000
+
+static void
+reply_status(struct kvasird *d, struct call *call, enum status st, const char *message)
+{
+    uint32_t code = rpc_code_of(st);
+
+    deliver_reply(d, call, code, message,
+                  code == RPC_RESOURCE_EXHAUSTED || code == RPC_UNAVAILABLE ? SCHED_RETRY_AFTER_MS
+                                                                            : 0,
+                  NULL, true);
+}
+
+static void
+reply_empty(struct kvasird *d, struct call *call, enum status st)
+{
+    Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
+
+    if (st == ST_OK) {
+        deliver_reply(d, call, RPC_OK, NULL, 0, &empty.base, true);
+    } else {
+        reply_status(d, call, st, status_detail());
+    }
+}
+
+/* --- what ingest brings back
+ * ---------------------------------------------------------------------- */
+
+static const char *
+miss_name(enum kvpool_miss reason)
+{
+    static const char *const names[KVPOOL_MISS_REASONS] = {
+        [KVPOOL_HIT] = "hit",
+        [KVPOOL_MISS_COLD] = "cold",
+        [KVPOOL_MISS_EVICTED] = "evicted",
+        [KVPOOL_MISS_PARTIAL] = "partial",
+        [KVPOOL_MISS_BUILDING] = "building",
+        [KVPOOL_MISS_ABANDONED] = "abandoned",
+        [KVPOOL_MISS_FORGOTTEN] = "forgotten",
+    };
+
+    return reason < KVPOOL_MISS_REASONS ? names[reason] : "unknown";
+}
+
+void
+service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
+                      const struct prompt_document *document, uint32_t tokens_ready,
+                      enum kvpool_miss reason)
+{
+    kvasir__v1__document_usage__init(usage);
+    usage->has_index = true;
+    usage->index = index;
+    usage->id = document->name;
+    usage->has_key = true;
+    usage->key.len = DOCKEY_BYTES;
+    usage->key.data = (uint8_t *)(uintptr_t)document->key.bytes; /* only packed, never written */
+    usage->has_tokens = true;
+    usage->tokens = tokens_count(document->tokens);
+    usage->has_tokens_reused = true;
+    usage->tokens_reused = tokens_ready;
+    usage->miss_reason = (char *)(uintptr_t)miss_name(reason);
+}
+
+static void
+submit(struct kvasird *d, struct call *call, struct prompt *prompt, uint32_t priority)
+{
+    struct sched_submit submit = {
+        .id = call->id,
+        .arrival_us = call->arrival_us,
+        .deadline_us = call->deadline_us,
+        .priority = priority,
+        .prompt = *prompt,
+    };
+
+    *prompt = (struct prompt){0};
+    call->is_scheduled = true;
+    sched_submit(d->sched, clock_now_us(), &submit);
+    deliver(d);
+}
+
+static void
+reply_tokenize(struct kvasird *d, struct call *call, const struct prompt *prompt)
+{
+    Kvasir__V1__TokenizeReply reply = KVASIR__V1__TOKENIZE_REPLY__INIT;
+
+    reply.n_token_ids = tokens_count(prompt->query);
+    reply.token_ids = (uint32_t *)(uintptr_t)tokens_ids(prompt->query); /* only packed */
+    deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+}
+
+static void
+reply_register(struct kvasird *d, struct call *call, struct prompt *prompt)
+{
+    Kvasir__V1__RegisterReply reply = KVASIR__V1__REGISTER_REPLY__INIT;
+
+    reply.has_key = true;
+    reply.key.len = DOCKEY_BYTES;
+    reply.key.data = prompt->documents[0].key.bytes;
+    reply.has_tokens = true;
+    reply.tokens = tokens_count(prompt->documents[0].tokens);
+    deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+}
+
+/* What a request would find now; an absent document may be cold or evicted, which only a claim
+ * tells. */
+static enum kvpool_miss
+look(const struct kvasird *d, const struct prompt_document *document, uint32_t *ready_out)
+{
+    const struct kvpool *pool = sched_pool(d->sched);
+    const struct kvpool_doc *doc = pool == NULL ? NULL : kvpool_find(pool, &document->key);
+
+    *ready_out = doc == NULL ? 0 : kvpool_doc_tokens_ready(doc);
+    if (tokens_count(document->tokens) == 0 || (doc != NULL && kvpool_doc_is_ready(doc))) {
+        return KVPOOL_HIT;
+    }
+    if (doc == NULL) {
+        return KVPOOL_MISS_COLD;
+    }
+    return kvpool_doc_builder(doc) != 0 ? KVPOOL_MISS_BUILDING : KVPOOL_MISS_PARTIAL;
+}
+
+static void
+reply_probe(struct kvasird *d, struct call *call, const struct prompt *prompt)
+{
+    Kvasir__V1__ProbeReply reply = KVASIR__V1__PROBE_REPLY__INIT;
+    size_t count = prompt->document_count;
+    Kvasir__V1__DocumentUsage *usages = mem_zalloc(count, sizeof(*usages));
+    Kvasir__V1__DocumentUsage **list = mem_zalloc(count, sizeof(Kvasir__V1__DocumentUsage *));
+
+    if (usages == NULL || list == NULL) {
+        reply_status(d, call, ST_NO_MEMORY, "no memory for the reply");
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            uint32_t ready;
+            enum kvpool_miss reason = look(d, &prompt->documents[i], &ready);
+
+            service_fill_document(&usages[i], (uint32_t)i, &prompt->documents[i], ready, reason);
+            list[i] = &usages[i];
+        }
+        reply.n_documents = count;
+        reply.documents = list;
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    }
+    mem_free(usages);
+    mem_free(list);
+}
+
+static void
+take_job(struct kvasird *d, struct ingest_job *job)
+{
+    struct call *call = calls_find(d->calls, job->call);
+
+    if (call == NULL) {
+        return; /* cancelled meanwhile */
+    }
+    if (job->status != ST_OK) {
+        reply_status(d, call, job->status, job->message);
+        return;
+    }
+    switch (job->method) {
+    case METHOD_GENERATE: submit(d, call, &job->reading.prompt, job->reading.priority); break;
+    case METHOD_TOKENIZE: reply_tokenize(d, call, &job->reading.prompt); break;
+    case METHOD_REGISTER: reply_register(d, call, &job->reading.prompt); break;
+    default: reply_probe(d, call, &job->reading.prompt); break;
+    }
+}
+
+void
+service_ingested(struct kvasird *d)
+{
+    struct ingest_job *job;
+
+    while ((job = ingest_take(d->ingest)) != NULL) {
+        take_job(d, job);
+        ingest_job_destroy(&job);
+    }
+    deliver(d);
+}
+
+/* --- documents
+ * ------------------------------------------------------------------------------------ */
+
+static enum status
+read_key(const Kvasir__V1__DocumentRef *ref, struct dockey *key_out)
+{
+    if (!ref->has_key || ref->key.len != DOCKEY_BYTES) {
+        return ERR(ST_INVALID, "key has %zu bytes: it must be %d", ref->has_key ? ref->key.len : 0,
+                   DOCKEY_BYTES);
+    }
+    memcpy(key_out->bytes, ref->key.data, DOCKEY_BYTES);
+    return ST_OK;
+}
+
+static const char *
+state_of(const struct kvpool_doc_info *info)
+{
+    if (info->is_building) {
+        return "building";
+    }
+    return info->tokens_ready == info->n_tokens ? "sealed" : "partial";
+}
+
+static void
+fill_info(Kvasir__V1__DocumentInfo *wire, const struct kvpool_doc_info *info, const char *state)
+{
+    kvasir__v1__document_info__init(wire);
+    wire->has_key = wire->has_tokens = wire->has_tokens_resident = wire->has_blocks = true;
+    wire->has_references = wire->has_pins = wire->has_hits = true;
+    wire->key.len = DOCKEY_BYTES;
+    wire->key.data = (uint8_t *)(uintptr_t)info->key.bytes; /* only packed */
+    wire->tokens = info->n_tokens;
+    wire->tokens_resident = info->tokens_ready;
+    wire->blocks = info->blocks_resident;
+    wire->references = info->references;
+    wire->pins = info->pins;
+    wire->hits = info->hits;
+    wire->state = (char *)(uintptr_t)state;
+}
+
+static bool
+find_info(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_info *info_out)
+{
+    const struct kvpool_doc *cursor = NULL;
+    const struct kvpool *pool = sched_pool(d->sched);
+
+    if (pool == NULL || kvpool_find(pool, key) == NULL) {
+        return false;
+    }
+    while (kvpool_next_doc(pool, &cursor, info_out)) {
+        if (memcmp(info_out->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+get_document(struct kvasird *d, struct call *call, const struct dockey *key)
+{
+    Kvasir__V1__DocumentInfo reply;
+    struct kvpool_doc_info info;
+    struct tokens *tokens = memo_find(d->reader.registered, key);
+
+    if (find_info(d, key, &info)) {
+        fill_info(&reply, &info, state_of(&info));
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    } else if (tokens != NULL) {
+        info = (struct kvpool_doc_info){.key = *key, .n_tokens = tokens_count(tokens)};
+        fill_info(&reply, &info, "absent");
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    } else {
+        reply_status(d, call, ST_NOT_FOUND, "the document is neither resident nor registered");
+    }
+    tokens_release(&tokens);
+}
+
+static void
+warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
+{
+    struct prompt prompt = {0};
+    struct tokens *tokens = memo_find(d->reader.registered, key);
+
+    if (tokens == NULL) {
+        reply_status(d, call, ST_NOT_FOUND, "the document is not registered");
+        return;
+    }
+    prompt.documents = mem_zalloc(1, sizeof(prompt.documents[0]));
+    if (prompt.documents == NULL) {
+        tokens_release(&tokens);
+        reply_status(d, call, ST_NO_MEMORY, "no memory for a document");
+        return;
+    }
+    prompt.document_count = 1;
+    prompt.documents[0] = (struct prompt_document){.key = *key, .tokens = tokens};
+    submit(d, call, &prompt, PROMPT_PRIORITY_DEFAULT);
+}
+
+static enum status
+forget_document(struct kvasird *d, const struct dockey *key)
+{
+    bool was_registered = memo_forget(d->reader.registered, key);
+    enum status st = sched_forget(d->sched, clock_now_us(), key);
+
+    return was_registered && st != ST_UNAVAILABLE ? ST_OK : st;
+}
+
+static int
+by_hits(const void *a, const void *b)
+{
+    const struct kvpool_doc_info *left = a, *right = b;
+
+    return (right->hits > left->hits) - (right->hits < left->hits);
+}
+
+static int
+by_tokens(const void *a, const void *b)
+{
+    const struct kvpool_doc_info *left = a, *right = b;
+
+    return (right->n_tokens > left->n_tokens) - (right->n_tokens < left->n_tokens);
+}
+
+static size_t
+collect_infos(const struct kvasird *d, struct kvpool_doc_info *infos, size_t count_max)
+{
+    const struct kvpool_doc *cursor = NULL;
+    size_t count = 0;
+
+    while (count < count_max && kvpool_next_doc(sched_pool(d->sched), &cursor, &infos[count])) {
+        count++;
+    }
+    return count;
+}
+
+static void
+send_list(struct kvasird *d, struct call *call, const struct kvpool_doc_info *infos, size_t count,
+          uint64_t total)
+{
+    Kvasir__V1__ListReply reply = KVASIR__V1__LIST_REPLY__INIT;
+    Kvasir__V1__DocumentInfo *wires = mem_zalloc(count, sizeof(*wires));
+    Kvasir__V1__DocumentInfo **list = mem_zalloc(count, sizeof(Kvasir__V1__DocumentInfo *));
+
+    if (wires == NULL || list == NULL) {
+        reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
+    } else {
+        for (size_t i = 0; i < count; i++) {
+            fill_info(&wires[i], &infos[i], state_of(&infos[i]));
+            list[i] = &wires[i];
+        }
+        reply.n_documents = count;
+        reply.documents = list;
+        reply.has_total = true;
+        reply.total = total;
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    }
+    mem_free(wires);
+    mem_free(list);
+}
+
+static void
+list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest *request)
+{
+    uint32_t limit = request->has_limit ? request->limit : LIST_LIMIT_DEFAULT;
+    bool is_by_tokens = request->order != NULL && strcmp(request->order, "tokens") == 0;
+    struct kvpool_stats stats = {0};
+    struct kvpool_doc_info *infos;
+    size_t count;
+
+    if (limit > LIST_LIMIT_MAX) {
+        (void)ERR(ST_INVALID, "limit is %u: at most %d", limit, LIST_LIMIT_MAX);
+        reply_status(d, call, ST_INVALID, status_detail());
+        return;
+    }
+    if (request->order != NULL && !is_by_tokens && strcmp(request->order, "hits") != 0) {
+        reply_status(d, call, ST_INVALID, "order must be hits or tokens");
+        return;
+    }
+    if (sched_pool(d->sched) != NULL) {
+        kvpool_stats(sched_pool(d->sched), &stats);
+    }
+    infos = mem_zalloc(stats.documents, sizeof(*infos));
+    if (infos == NULL) {
+        reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
+        return;
+    }
+    count = stats.documents == 0 ? 0 : collect_infos(d, infos, stats.documents);
+    qsort(infos, count, sizeof(*infos), is_by_tokens ? by_tokens : by_hits);
+    send_list(d, call, infos, count < limit ? count : limit, count);
+    mem_free(infos);
+}
+
+static void
+document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRef *ref)
+{
+    struct dockey key;
+    enum status st = read_key(ref, &key);
+
+    if (st != ST_OK) {
+        reply_status(d, call, st, status_detail());
+        return;
+    }
+    switch (call->method) {
+    case METHOD_GET: get_document(d, call, &key); break;
+    case METHOD_WARM: warm_document(d, call, &key); break;
+    case METHOD_PIN: reply_empty(d, call, sched_pin(d->sched, &key)); break;
+    case METHOD_UNPIN: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
+    default: reply_empty(d, call, forget_document(d, &key)); break;
+    }
+    deliver(d);
+}
+
+/* --- calls
+ * ---------------------------------------------------------------------------------------- */
+
+/* The wish is fulfilled also when there is nothing left to cancel. */
+static void
+cancel_call(struct kvasird *d, struct call *call, const Kvasir__V1__CancelRequest *request)
+{
+    struct call *open = calls_find_of(d->calls, &call->address, request->request_id);
+
+    if (open != NULL && open != call) {
+        if (open->is_scheduled) {
+            (void)sched_cancel(d->sched, clock_now_us(), open->id, false);
+            deliver(d);
+        } else {
+            deliver_reply(d, open, RPC_CANCELLED, "cancelled", 0, NULL, true);
+        }
+    }
+    reply_empty(d, call, ST_OK);
+    deliver(d);
+}
+
+/* Methods with little in them: parsed and answered here. */
+static void
+answer(struct kvasird *d, struct call *call, const struct message *message)
+{
+    const struct method *method = method_get(call->method);
+    const ProtobufCMessage *request;
+    enum status st;
+
+    wire_arena_reset(d->arena);
+    st = wire_unpack(d->arena, method->request, message->payload, message->payload_length,
+                     WIRE_ADMIN_BYTES_MAX, &request);
+    if (st != ST_OK) {
+        reply_status(d, call, st, status_detail());
+        return;
+    }
+    switch (call->method) {
+    case METHOD_CANCEL: cancel_call(d, call, (const Kvasir__V1__CancelRequest *)request); break;
+    case METHOD_HEALTH: admin_health(d, call); break;
+    case METHOD_LIST: list_documents(d, call, (const Kvasir__V1__ListRequest *)request); break;
+    case METHOD_GET:
+    case METHOD_PIN:
+    case METHOD_UNPIN:
+    case METHOD_WARM:
+    case METHOD_FORGET: document_call(d, call, (const Kvasir__V1__DocumentRef *)request); break;
+    default: admin_call(d, call, request); break;
+    }
+}
+
+static void
+start_call(struct kvasird *d, struct call *call, const struct message *message)
+{
+    enum status st;
+
+    switch (call->method) {
+    case METHOD_GENERATE:
+    case METHOD_TOKENIZE:
+    case METHOD_PROBE:
+    case METHOD_REGISTER:
+        st = ingest_submit(d->ingest, call->id, call->method, message->payload,
+                           message->payload_length);
+        if (st != ST_OK) {
+            reply_status(d, call, st, status_detail());
+        }
+        break;
+    default: answer(d, call, message); break;
+    }
+}
+
+/* The method's row, or NULL after a refusal. */
+static const struct method *
+find_method(struct kvasird *d, const struct message *message,
+            const Kvasir__V1__RequestHeader *header)
+{
+    const struct method *method = header->method == NULL ? NULL : method_find(header->method);
+    const struct address *from = &message->from;
+
+    if (header->version != WIRE_VERSION) {
+        (void)ERR(ST_INVALID, "protocol version %u: this daemon speaks %d", header->version,
+                  WIRE_VERSION);
+        deliver_refusal(d, from, header->request_id, RPC_FAILED_PRECONDITION, status_detail());
+        return NULL;
+    }
+    if (method == NULL) {
+        (void)ERR(ST_INVALID, "method %.100s: there is no such method",
+                  header->method == NULL ? "(none)" : header->method);
+        deliver_refusal(d, from, header->request_id, RPC_UNIMPLEMENTED, status_detail());
+        return NULL;
+    }
+    if (method->is_admin && from->socket != ROUTER_ADMIN) {
+        deliver_refusal(d, from, header->request_id, RPC_PERMISSION_DENIED,
+                        "operators' methods are served on " ENDPOINT_ADMIN " only");
+        return NULL;
+    }
+    return method;
+}
+
+void
+service_message(struct kvasird *d, const struct message *message)
+{
+    const ProtobufCMessage *parsed;
+    const Kvasir__V1__RequestHeader *header;
+    const struct method *method;
+    struct call *call;
+    uint64_t timeout_ms;
+    enum status st;
+
+    wire_arena_reset(d->arena);
+    st = wire_unpack(d->arena, &kvasir__v1__request_header__descriptor, message->header,
+                     message->header_length, WIRE_HEADER_BYTES_MAX, &parsed);
+    if (st != ST_OK) {
+        log_debug("header_bad", "detail=\"%s\", ignoring", status_detail());
+        return;
+    }
+    header = (const Kvasir__V1__RequestHeader *)parsed;
+    method = find_method(d, message, header);
+    if (method == NULL) {
+        deliver(d);
+        return;
+    }
+    st = calls_open(d->calls, &message->from, header->request_id, &call);
+    if (st != ST_OK) {
+        deliver_refusal(d, &message->from, header->request_id,
+                        st == ST_INVALID ? RPC_ALREADY_EXISTS : RPC_RESOURCE_EXHAUSTED,
+                        status_detail());
+        deliver(d);
+        return;
+    }
+    timeout_ms = header->timeout_ms > 0 ? header->timeout_ms : d->options.request_timeout;
+    call->method = method->id;
+    call->arrival_us = clock_now_us();
+    call->deadline_us = call->arrival_us + timeout_ms * 1000;
+    start_call(d, call, message);
+    deliver(d);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "daemon/kvasird.h"
+
+#define LOCK_NAME "kvasird.lock"
+
+/* Numbers of kernels/kv_layout.h, which this folder may not know: f32 plain, bf16 in ck8. */
+#define KV_TYPE_F32     0
+#define KV_TYPE_BF16    1
+#define KV_LAYOUT_PLAIN 0
+#define KV_LAYOUT_CK8   1
+
+/* --- the directory
+ * -------------------------------------------------------------------------------- */
+
+/* Holding the lock of a file that was removed meanwhile protects nothing. */
+static bool
+is_same_file(int fd, const char *path)
+{
+    struct stat held, named;
+
+    return fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino
+           && held.st_dev == named.st_dev;
+}
+
+static enum status
+lock_directory(struct kvasird *d)
+{
+    char path[ENDPOINT_PATH_MAX];
+
+    TRY(endpoint_path(d->dir, LOCK_NAME, path));
+    do {
+        if (d->lock_fd >= 0) {
+            (void)close(d->lock_fd);
+        }
+        d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (d->lock_fd < 0) {
+            return ERR(ST_SYSTEM, "%s: %s", path, strerror(errno));
+        }
+        if (flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+            int error = errno;
+
+            (void)close(d->lock_fd);
+            d->lock_fd = -1;
+            return error == EWOULDBLOCK
+                       ? ERR(ST_UNAVAILABLE, "another kvasird serves in %s", d->dir)
+                       : ERR(ST_SYSTEM, "%s: %s", path, strerror(error));
+        }
+    } while (!is_same_file(d->lock_fd, path));
+    return ST_OK;
+}
+
+/* We hold the lock, so whoever made these is gone. */
+static enum status
+remove_stale(const struct kvasird *d)
+{
+    static const char *const names[] = {ENDPOINT_CLIENT, ENDPOINT_ADMIN, ENDPOINT_WORKER,
+                                        ENDPOINT_ATTACH};
+    char path[ENDPOINT_PATH_MAX];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        TRY(endpoint_path(d->dir, names[i], path));
+        if (unlink(path) == 0) {
+            log_info("stale_socket_removed", "path=%s", path);
+        } else if (errno != ENOENT) {
+            return ERR(ST_SYSTEM, "%s: %s", path, strerror(errno));
+        }
+    }
+    return ST_OK;
+}
+
+enum status
+start_directory(struct kvasird *d)
+{
+    char named[ENDPOINT_PATH_MAX];
+    char absolute[PATH_MAX];
+
+    TRY(endpoint_dir(d->options.runtime_dir, named));
+    if (mkdir(named, 0750) != 0 && errno != EEXIST) {
+        return ERR(ST_SYSTEM, "runtime directory %s: %s", named, strerror(errno));
+    }
+    if (realpath(named, absolute) == NULL) {
+        return ERR(ST_SYSTEM, "runtime directory %s: %s", named, strerror(errno));
+    }
+    if (strlen(absolute) >= sizeof(d->dir)) {
+        return ERR(ST_INVALID, "runtime directory %s: longer than %zu bytes", absolute,
+                   sizeof(d->dir) - 1);
+    }
+    memcpy(d->dir, absolute, strlen(absolute) + 1);
+    TRY(lock_directory(d));
+    return remove_stale(d);
+}
+
+/* --- the model
+ * ------------------------------------------------------------------------------------- */
+
+static enum status
+choose_template(struct kvasird *d)
+{
+    struct gguf_string jinja = {0};
+
+    if (strcmp(d->options.chat_template, "auto") != 0) {
+        return template_parse(d->options.chat_template, &d->reader.template_kind);
+    }
+    if (gguf_str(d->gguf, "tokenizer.chat_template", &jinja) != ST_OK) {
+        jinja = (struct gguf_string){0};
+    }
+    d->reader.template_kind = template_detect(jinja.bytes, jinja.length);
+    return ST_OK;
+}
+
+enum status
+start_model(struct kvasird *d)
+{
+    uint64_t start_us = clock_now_us();
+
+    if (realpath(d->options.model, d->model_path) == NULL) {
+        return ERR(ST_SYSTEM, "model %s: %s", d->options.model, strerror(errno));
+    }
+    TRY(gguf_open(d->model_path, &d->gguf));
+    TRY(model_config_from_gguf(d->gguf, &d->model));
+    TRY(gguf_fingerprint(d->gguf, d->model.fingerprint));
+    TRY(tokenizer_new(d->gguf, &d->tokenizer));
+    TRY(choose_template(d));
+    d->reader.tokenizer = d->tokenizer;
+    d->reader.vocab_size = d->model.V;
+    tokenizer_fingerprint(d->tokenizer, d->reader.tokenizer_fingerprint);
+    log_info("model_opened",
+             "path=%s layers=%u context=%u vocabulary=%u template=%s elapsed_ms=%llu",
+             d->model_path, d->model.L, d->model.context_max, d->model.V,
+             template_name(d->reader.template_kind),
+             (unsigned long long)((clock_now_us() - start_us) / 1000));
+    return ST_OK;
+}
+
+/* --- the parts
+ * ------------------------------------------------------------------------------------- */
+
+static enum status
+start_handoff(struct kvasird *d)
+{
+    bool is_bf16 = strcmp(d->options.kv_type, "bf16") == 0;
+    char path[ENDPOINT_PATH_MAX];
+    char worker_url[ENDPOINT_URL_MAX];
+    struct handoff_config config = {
+        .path = path,
+        .model_path = d->model_path,
+        .worker_endpoint = worker_url,
+        .kv_type = is_bf16 ? KV_TYPE_BF16 : KV_TYPE_F32,
+        .kv_layout = is_bf16 ? KV_LAYOUT_CK8 : KV_LAYOUT_PLAIN,
+        .block_tokens = (uint32_t)d->options.block_tokens,
+        .step_tokens = (uint32_t)d->options.step_tokens,
+        .heartbeat_ms = (uint32_t)d->options.heartbeat,
+        .kv_memory = d->options.kv_memory,
+    };
+
+    TRY(endpoint_path(d->dir, ENDPOINT_ATTACH, path));
+    TRY(endpoint_url(d->dir, ENDPOINT_WORKER, worker_url));
+    memcpy(config.checkpoint, d->model.fingerprint, sizeof(config.checkpoint));
+    memcpy(config.tokenizer, d->reader.tokenizer_fingerprint, sizeof(config.tokenizer));
+    TRY(handoff_new(&config, &d->handoff));
+    memcpy(d->reader.pool_fingerprint, handoff_pool_fingerprint(d->handoff),
+           sizeof(d->reader.pool_fingerprint));
+    return ST_OK;
+}
+
+static enum status
+start_sched(struct kvasird *d)
+{
+    struct sched_config config = {
+        .block_tokens = (uint32_t)d->options.block_tokens,
+        .reserve_tokens = (uint32_t)d->options.reserve_tokens,
+        .waiting_max = (uint32_t)d->options.max_waiting,
+        .context_max = d->model.context_max,
+        .policy = evict_policy_find(d->options.eviction),
+        .pin_share_max = d->options.pin_share,
+        .check_pool = d->options.check_pool,
+    };
+
+    return sched_new(&config, &d->sched);
+}
+
+/* Sent while the others still wait for their turn: what the last event of the loop left. */
+static void
+on_lost(void *arg, enum router_socket socket, int connection)
+{
+    struct kvasird *d = arg;
+
+    if (calls_lose_connection(d->calls, socket, connection) > 0) {
+        deliver(d);
+    }
+}
+
+static void
+on_message(void *arg, const struct message *message)
+{
+    if (message->from.socket == ROUTER_WORKER) {
+        peers_message(arg, message);
+    } else {
+        service_message(arg, message);
+    }
+}
+
+enum status
+start_parts(struct kvasird *d)
+{
+    struct router_handlers handlers = {
+        .arg = d,
+        .on_message = on_message,
+        .on_lost = on_lost,
+    };
+
+    d->started_us = clock_now_us();
+    TRY(wire_arena_new(&d->arena));
+    TRY(calls_new(&d->calls));
+    TRY(start_sched(d));
+    TRY(memo_new(d->options.memo_memory, &d->reader.memo));
+    TRY(memo_new(d->options.memo_memory, &d->reader.registered));
+    TRY(start_handoff(d));
+    TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, &d->ingest));
+    return router_new(d->dir, &handlers, &d->router);
+}
+
+static void
+end_calls(struct kvasird *d)
+{
+    struct call *call;
+
+    while (d->calls != NULL && d->router != NULL && (call = calls_any(d->calls)) != NULL) {
+        deliver_reply(d, call, RPC_UNAVAILABLE, "the daemon stops", SCHED_RETRY_AFTER_MS, NULL,
+                      true);
+    }
+}
+
+static void
+unlock_directory(struct kvasird *d)
+{
+    char path[ENDPOINT_PATH_MAX];
+
+    if (d->lock_fd < 0) {
+        return;
+    }
+    if (endpoint_path(d->dir, LOCK_NAME, path) == ST_OK) {
+        (void)unlink(path); /* a leftover is harmless: the lock counts */
+    }
+    (void)close(d->lock_fd);
+    d->lock_fd = -1;
+}
+
+void
+start_undo(struct kvasird *d)
+{
+    end_calls(d);
+    ingest_destroy(&d->ingest);
+    router_destroy(&d->router);
+    peers_close(d);
+    handoff_destroy(&d->handoff);
+    sched_destroy(&d->sched);
+    calls_destroy(&d->calls);
+    memo_destroy(&d->reader.registered);
+    memo_destroy(&d->reader.memo);
+    wire_arena_destroy(&d->arena);
+    wire_buffer_deinit(&d->header);
+    wire_buffer_deinit(&d->payload);
+    tokenizer_destroy(&d->tokenizer);
+    gguf_close(&d->gguf);
+    unlock_directory(d);
+}
