@@ -100,7 +100,7 @@ check_memfd(const char *name, int fd, uint64_t bytes)
     return ST_OK;
 }
 
-/* Device memory ("vmm") cannot be measured without its driver: whoever imports it will. */
+/* Device memory ("vmm", "ipc") cannot be measured without its driver: whoever imports it will. */
 static enum status
 check_arena(const char *name, const Kvasir__V1__ArenaInfo *info, int fd, uint64_t bytes_min)
 {
@@ -116,9 +116,10 @@ check_arena(const char *name, const Kvasir__V1__ArenaInfo *info, int fd, uint64_
     if (strcmp(mechanism, "shm") == 0) {
         return check_memfd(name, fd, info->bytes);
     }
-    return strcmp(mechanism, "vmm") == 0
-               ? ST_OK
-               : ERR(ST_INVALID, "the mechanism of the %s arena is neither shm nor vmm", name);
+    if (strcmp(mechanism, "vmm") != 0 && strcmp(mechanism, "ipc") != 0) {
+        return ERR(ST_INVALID, "the mechanism of the %s arena is none of shm, vmm, ipc", name);
+    }
+    return ST_OK;
 }
 
 static enum status

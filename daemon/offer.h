@@ -22,7 +22,7 @@ enum arena_index {
 struct arena_held {
     int fd; /* -1: none */
     uint64_t bytes;
-    char mechanism[ARENA_MECHANISM_BYTES]; /* "shm" or "vmm" */
+    char mechanism[ARENA_MECHANISM_BYTES]; /* "shm", "vmm", "ipc" */
 };
 
 /* Both arenas are there or none. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kvpool/arena_impl.h"
+#include "kvpool/arena.h"
 
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "kvpool/arena_impl.h"
 
 enum status
 arena_record(const struct arena_impl *impl, size_t bytes, int fd, struct arena **arena_out)
@@ -37,6 +38,12 @@ int
 arena_fd(const struct arena *arena)
 {
     return arena->fd;
+}
+
+const char *
+arena_mechanism(const struct arena *arena)
+{
+    return arena->impl->name;
 }
 
 enum status

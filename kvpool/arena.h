@@ -16,7 +16,7 @@
 struct arena;
 
 struct arena_ops {
-    const char *name; /* "shm", "vmm" */
+    const char *name; /* "shm", "vmm", "ipc" */
     /* Makes `bytes` of zeroed memory.  ST_NO_MEMORY names the size and what is free. */
     enum status (*create)(const char *label, size_t bytes, struct arena **arena_out);
     /* Maps what another process made; owns `fd` from the call on, also on failure.  Checks that the
@@ -26,8 +26,10 @@ struct arena_ops {
 
 extern const struct arena_ops arena_shm;
 
-/* CUDA builds only: memory of the calling thread's current device. */
+/* CUDA builds only: memory of the calling thread's current device.  vmm's fd keeps the memory;
+ * ipc's, for drivers that cannot export an fd, only names it while some process maps it. */
 extern const struct arena_ops arena_vmm;
+extern const struct arena_ops arena_ipc;
 
 /* The mapping; NULL never.  Borrowed until arena_close. */
 void *arena_base(const struct arena *arena);
@@ -35,6 +37,9 @@ size_t arena_bytes(const struct arena *arena);
 
 /* The fd that keeps the memory alive; borrowed, never closed by the caller. */
 int arena_fd(const struct arena *arena);
+
+/* How it was made, "shm": what an importer must use. */
+const char *arena_mechanism(const struct arena *arena);
 
 /* No more writes through any new mapping (weights, once loaded).  ST_SYSTEM. */
 enum status arena_seal_readonly(struct arena *arena);

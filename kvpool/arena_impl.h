@@ -6,6 +6,7 @@
 #include "kvpool/arena.h"
 
 struct arena_impl {
+    const char *name;                   /* as in arena_ops */
     void (*unmap)(struct arena *arena); /* undoes the mapping; base is not NULL */
     enum status (*seal_readonly)(struct arena *arena);
 };

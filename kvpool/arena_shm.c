@@ -73,7 +73,8 @@ seal_readonly(struct arena *arena)
     return ST_OK;
 }
 
-static const struct arena_impl shm_impl = {.unmap = unmap, .seal_readonly = seal_readonly};
+static const struct arena_impl shm_impl = {
+    .name = "shm", .unmap = unmap, .seal_readonly = seal_readonly};
 
 static enum status
 open_memfd(struct arena *arena, const char *label)

@@ -161,7 +161,7 @@ seal_readonly(struct arena *arena)
     result =
         driver.set_access((CUdeviceptr)(uintptr_t)arena->base, arena->mapped_bytes, &access, 1);
     if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_INVALID_VALUE) {
-        return ST_OK; /* drivers may refuse to narrow an access; the importers' mappings are narrow */
+        return ST_OK; /* a driver may refuse to narrow an access; importers map narrowly */
     }
     if (result != CUDA_SUCCESS) {
         return ERR(ST_DEVICE, "read-only mapping: %s", name_of(&driver, result));
@@ -169,7 +169,8 @@ seal_readonly(struct arena *arena)
     return ST_OK;
 }
 
-static const struct arena_impl vmm_impl = {.unmap = unmap, .seal_readonly = seal_readonly};
+static const struct arena_impl vmm_impl = {
+    .name = "vmm", .unmap = unmap, .seal_readonly = seal_readonly};
 
 /* Makes the memory and its fd; the handle is dropped at the end, the fd and the mapping keep it. */
 static enum status

@@ -298,20 +298,20 @@ make_kv(struct attachment *a, uint64_t kv_memory)
     }
     a->block_count = (uint32_t)count;
     a->has_made_kv = true;
-    return a->device->kind->arena->create("kvasir-kv", count * kv_layout_block_bytes(&a->layout),
-                                          &a->kv);
+    return device_create_arena(a->device, "kvasir-kv", count * kv_layout_block_bytes(&a->layout),
+                               &a->kv);
 }
 
 static enum status
-map_kv(struct attachment *a, uint32_t block_count, int fd)
+map_kv(struct attachment *a, uint32_t block_count, const char *mechanism, int fd)
 {
     if (block_count == 0 || block_count > KVPOOL_BLOCKS_MAX) {
         (void)close(fd);
         return ERR(ST_INVALID, "%" PRIu32 " blocks: 1 to %u", block_count, KVPOOL_BLOCKS_MAX);
     }
     a->block_count = block_count;
-    return a->device->kind->arena->import(fd, block_count * kv_layout_block_bytes(&a->layout), true,
-                                          &a->kv);
+    return device_import_arena(a->device, mechanism, fd,
+                               block_count * kv_layout_block_bytes(&a->layout), true, &a->kv);
 }
 
 /* Converts the checkpoint into the arena: directly, or through host memory where the arena is not.
@@ -343,7 +343,7 @@ static enum status
 make_weights(struct attachment *a)
 {
     a->has_made_weights = true;
-    TRY(a->device->kind->arena->create("kvasir-weights", a->plan.bytes, &a->weights));
+    TRY(device_create_arena(a->device, "kvasir-weights", a->plan.bytes, &a->weights));
     TRY(fill_weights(a));
     return arena_seal_readonly(a->weights);
 }
@@ -369,8 +369,10 @@ take_arenas(struct attachment *a, const Kvasir__V1__AttachReply *reply, int fds[
             }
             fd = fds[next_fd];
             fds[next_fd++] = -1;
-            TRY(is_kv ? map_kv(a, reply->block_count, fd)
-                      : a->device->kind->arena->import(fd, a->plan.bytes, false, &a->weights));
+            const char *mechanism = info->mechanism != NULL ? info->mechanism : "";
+            TRY(is_kv ? map_kv(a, reply->block_count, mechanism, fd)
+                      : device_import_arena(a->device, mechanism, fd, a->plan.bytes, false,
+                                            &a->weights));
         } else if (info->must_create) {
             TRY(is_kv ? make_kv(a, reply->kv_memory) : make_weights(a));
         }
@@ -395,11 +397,10 @@ answer(struct attachment *a)
         {a->has_made_kv, KVASIR__V1__ARENA_KIND__ARENA_KV, a->kv},
         {a->has_made_weights, KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS, a->weights},
     };
-    char mechanism[16]; /* protobuf-c takes no const strings */
+    char mechanisms[ARENAS_MAX][16]; /* protobuf-c takes no const strings */
     int fds[ARENAS_MAX];
     size_t n = 0;
 
-    (void)snprintf(mechanism, sizeof(mechanism), "%s", a->device->kind->arena->name);
     for (size_t i = 0; i < ARENAS_MAX; i++) {
         if (arenas[i].is_made) {
             kvasir__v1__arena_info__init(&infos[n]);
@@ -409,7 +410,9 @@ answer(struct attachment *a)
             infos[n].bytes = arena_bytes(arenas[i].arena);
             infos[n].has_is_present = true;
             infos[n].is_present = true;
-            infos[n].mechanism = mechanism;
+            (void)snprintf(mechanisms[n], sizeof(mechanisms[n]), "%s",
+                           arena_mechanism(arenas[i].arena));
+            infos[n].mechanism = mechanisms[n];
             fds[n++] = arena_fd(arenas[i].arena);
         }
     }

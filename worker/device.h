@@ -18,7 +18,7 @@ struct device_kind {
     enum kv_type kv_type;
     enum kv_layout_id kv_layout;
     enum weight_type weight_type;
-    const struct arena_ops *arena;
+    const struct arena_ops *const *arenas; /* best first, NULL-terminated */
     /* Makes the calling thread work on device `ordinal`.  ST_UNAVAILABLE if there is none. */
     enum status (*choose)(int ordinal);
     enum status (*ops_new)(struct ops_config config, struct ops **ops_out);
@@ -42,6 +42,15 @@ struct device {
  * ST_INVALID: no such kind in this build (the detail lists them); ST_UNAVAILABLE: no such device.
  */
 enum status device_open(const char *text, struct device *device_out);
+
+/* Makes arena memory on the device by the best mechanism that it has.  As arena_ops.create. */
+enum status device_create_arena(const struct device *device, const char *label, size_t bytes,
+                                struct arena **arena_out);
+
+/* Maps what another worker made by `mechanism`; owns `fd`.  As arena_ops.import, and ST_INVALID for
+ * a mechanism that this kind of device does not know. */
+enum status device_import_arena(const struct device *device, const char *mechanism, int fd,
+                                size_t bytes, bool is_writable, struct arena **arena_out);
 
 /* The kinds of this build, for messages and --help: "cpu" or "cpu, cuda[:N]". */
 const char *device_kinds(void);

@@ -16,12 +16,14 @@ write_host(void *memory, const void *host, size_t bytes)
     return ST_OK;
 }
 
+static const struct arena_ops *const arenas[] = {&arena_shm, NULL};
+
 const struct device_kind device_cpu = {
     .name = "cpu",
     .kv_type = KV_F32,
     .kv_layout = KV_LAYOUT_PLAIN,
     .weight_type = WEIGHT_F32,
-    .arena = &arena_shm,
+    .arenas = arenas,
     .choose = choose_cpu,
     .ops_new = ops_cpu_new,
     .write = write_host,

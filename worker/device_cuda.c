@@ -33,12 +33,14 @@ write_cuda(void *memory, const void *host, size_t bytes)
     return ST_OK;
 }
 
+static const struct arena_ops *const arenas[] = {&arena_vmm, &arena_ipc, NULL};
+
 const struct device_kind device_cuda = {
     .name = "cuda",
     .kv_type = KV_BF16,
     .kv_layout = KV_LAYOUT_CK8,
     .weight_type = WEIGHT_BF16,
-    .arena = &arena_vmm,
+    .arenas = arenas,
     .choose = choose_cuda,
     .ops_new = ops_cuda_new,
     .write = write_cuda,

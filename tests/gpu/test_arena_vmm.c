@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a device arena over processes, as kvasird and its workers live it.
+/* The life of device arenas over processes, as kvasird and its workers live it.
  *
  * No Check here: every step is a process of its own (a CUDA context does not survive fork), started
  * again from this program.  The parent plays kvasird: it holds the fd and never touches CUDA.
@@ -93,11 +93,11 @@ free_memory(void)
  */
 
 static int
-play_maker(void)
+play_maker(const struct arena_ops *ops)
 {
     struct arena *arena;
 
-    if (arena_vmm.create("test", ARENA_BYTES, &arena) != ST_OK) {
+    if (ops->create("test", ARENA_BYTES, &arena) != ST_OK) {
         printf("maker: %s\n", status_detail());
         return 1;
     }
@@ -108,22 +108,61 @@ play_maker(void)
     return 1;
 }
 
+static bool
+has_pattern(const struct arena *arena)
+{
+    uint8_t ends[2] = {0, 0};
+    const char *base = arena_base(arena);
+
+    (void)cudaMemcpy(&ends[0], base, 1, cudaMemcpyDeviceToHost);
+    (void)cudaMemcpy(&ends[1], base + arena_bytes(arena) - 1, 1, cudaMemcpyDeviceToHost);
+    return ends[0] == PATTERN && ends[1] == PATTERN;
+}
+
 static int
 play_reader(bool is_writable)
 {
     size_t bytes;
     int fd = receive_fd(SOCKET_FD, &bytes);
     struct arena *arena;
-    uint8_t ends[2] = {0, 0};
+    bool is_right;
 
     if (arena_vmm.import(fd, bytes, is_writable, &arena) != ST_OK) {
         printf("reader: %s\n", status_detail());
         return 1;
     }
-    (void)cudaMemcpy(&ends[0], arena_base(arena), 1, cudaMemcpyDeviceToHost);
-    (void)cudaMemcpy(&ends[1], (char *)arena_base(arena) + bytes - 1, 1, cudaMemcpyDeviceToHost);
+    is_right = has_pattern(arena);
     arena_close(&arena);
-    return ends[0] == PATTERN && ends[1] == PATTERN ? 0 : 2;
+    return is_right ? 0 : 2;
+}
+
+/* Maps while the maker lives, says so, and reads once the parent has killed it. */
+static int
+play_witness(void)
+{
+    size_t bytes;
+    int fd = receive_fd(SOCKET_FD, &bytes);
+    struct arena *arena;
+
+    if (arena_ipc.import(fd, bytes, true, &arena) != ST_OK) {
+        printf("witness: %s\n", status_detail());
+        send_fd(SOCKET_FD, -1, 0);
+        return 1;
+    }
+    send_fd(SOCKET_FD, -1, 1);
+    (void)receive_fd(SOCKET_FD, &bytes); /* "the maker is dead" */
+    return has_pattern(arena) ? 0 : 2;
+}
+
+/* Comes when nobody maps the memory any more. */
+static int
+play_late(void)
+{
+    size_t bytes;
+    int fd = receive_fd(SOCKET_FD, &bytes);
+    struct arena *arena;
+
+    return arena_ipc.import(fd, bytes, true, &arena) == ST_UNAVAILABLE ? 0 : 1;
 }
 
 /* Asks for more than there is: refused, and the fd is closed all the same. */
@@ -149,7 +188,16 @@ static int
 play(const char *role)
 {
     if (strcmp(role, "maker") == 0) {
-        return play_maker();
+        return play_maker(&arena_vmm);
+    }
+    if (strcmp(role, "ipc-maker") == 0) {
+        return play_maker(&arena_ipc);
+    }
+    if (strcmp(role, "witness") == 0) {
+        return play_witness();
+    }
+    if (strcmp(role, "late") == 0) {
+        return play_late();
     }
     if (strcmp(role, "greedy") == 0) {
         return play_greedy();
@@ -220,6 +268,29 @@ give_to(const char *program, const char *role, int fd)
     return finish(pid, socket);
 }
 
+static void
+test_ipc(const char *program, size_t before)
+{
+    int maker_socket, witness_socket, fd;
+    size_t number;
+    pid_t maker = start(program, "ipc-maker", &maker_socket);
+    pid_t witness;
+
+    fd = receive_fd(maker_socket, &number);
+    expect(fd >= 0 && number == ARENA_BYTES, "ipc: a maker hands over the name of its arena");
+    witness = start(program, "witness", &witness_socket);
+    send_fd(witness_socket, fd, ARENA_BYTES);
+    (void)receive_fd(witness_socket, &number);
+    expect(number == 1, "ipc: a second process maps it while the maker lives");
+    (void)kill(maker, 9);
+    (void)finish(maker, maker_socket);
+    send_fd(witness_socket, -1, 1);
+    expect(finish(witness, witness_socket) == 0, "ipc: and reads it after the maker's SIGKILL");
+    expect(give_to(program, "late", fd) == 0, "ipc: memory that nobody maps cannot be mapped");
+    (void)close(fd);
+    expect(count_free(program) + ((size_t)64 << 20) >= before, "ipc: the memory is back");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -248,6 +319,7 @@ main(int argc, char **argv)
            "the fd alone keeps the memory");
     (void)close(fd);
     expect(count_free(program) + ((size_t)64 << 20) >= before, "closing the last fd gives it back");
-    printf("%d passed, %d failed\n", 6 - failures, failures);
+    test_ipc(program, before);
+    printf("%d passed, %d failed\n", 11 - failures, failures);
     return failures == 0 ? 0 : 1;
 }
