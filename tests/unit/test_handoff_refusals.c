@@ -358,8 +358,8 @@ static const struct spoiled spoiled_offers[] = {
     {kv_twice, "the KV arena is offered twice"},
     {unknown_kind, "unknown kind 7"},
     {absent_arena, "without being present"},
-    {unknown_mechanism, "neither shm nor vmm"},
-    {no_mechanism, "neither shm nor vmm"},
+    {unknown_mechanism, "none of shm, vmm, ipc"},
+    {no_mechanism, "none of shm, vmm, ipc"},
     {no_blocks, "counts 0 blocks"},
     {blocks_of_nothing, "blocks of 0 bytes"},
     {too_many_blocks, "counts 257 blocks of 4096 bytes"},
@@ -400,22 +400,25 @@ END_TEST
 
 START_TEST(device_memory_is_taken_without_a_look_at_its_size)
 {
-    static char vmm[] = "vmm";
-    struct world w;
-    struct offer offer;
+    static char mechanisms[][4] = {"vmm", "ipc"};
 
-    world_open(&w);
-    int fd = fake_arrive(&w, "cuda:0");
+    for (int i = 0; i < 2; i++) {
+        struct world w;
+        struct offer offer;
 
-    expect_creation(&w, fd);
-    offer_open(&w, &offer);
-    offer.infos[0].mechanism = offer.infos[1].mechanism = vmm;
-    replace_fd(&offer, 0, memory_new(0, false));
-    fake_offer(&w, fd, &offer);
-    offer_close(&offer);
-    (void)close(world_next(&w, HANDOFF_ATTACHED).pidfd);
-    (void)close(fd);
-    world_close(&w);
+        world_open(&w);
+        int fd = fake_arrive(&w, "cuda:0");
+
+        expect_creation(&w, fd);
+        offer_open(&w, &offer);
+        offer.infos[0].mechanism = offer.infos[1].mechanism = mechanisms[i];
+        replace_fd(&offer, 0, memory_new(0, false));
+        fake_offer(&w, fd, &offer);
+        offer_close(&offer);
+        (void)close(world_next(&w, HANDOFF_ATTACHED).pidfd);
+        (void)close(fd);
+        world_close(&w);
+    }
 }
 END_TEST
 
