@@ -11,7 +11,7 @@
 #include "kernels/simd.h"
 
 #define KEY_VECTORS (ATTN_TILE / SIMD_F32)
-#define O_VECTORS   4 /* of the output in registers at a time; twice that is all AVX2 has room for */
+#define O_VECTORS   4 /* of an output in registers at a time; AVX2 has room for two */
 
 SIMD_INLINE void
 tile_scores(const float *keys, const float *const q[2], f32x8 scores[2][KEY_VECTORS], uint32_t D)

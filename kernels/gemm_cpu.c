@@ -4,8 +4,8 @@
  * Lanes are rows of x.  A panel is 16 rows of x transposed to [K][16], so that for each k two
  * vectors of x meet one weight, broadcast: 6 weight rows x 2 vectors = 12 running sums, enough to
  * hide the latency of two multiply-add units within AVX2's 16 registers.  Weights are used as they
- * lie, no copy.  With 8 rows or less (decode) panels are [K][8] and a tile takes 12 weight rows: one
- * multiply-add a weight.  Rows that do not exist are lanes of old values whose sums are not stored.
+ * lie, no copy.  With 8 rows or less (decode) panels are [K][8] and a tile takes 12 weight rows:
+ * one multiply-add a weight.  Lanes without a row hold old values; their sums are not stored.
  *
  * Every sum runs over k in order in every tile, so rows do not depend on their neighbours by
  * construction.  BLAS gives no such promise: OpenBLAS 0.3.21 on Haswell and Zen sums the last 4 of
