@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole steps of a Llama-3.1-8B shape on a GPU, random weights: decode at batch 1, 8, 32 with
+ * 20,544 tokens each, document encoding, and the query of an all-hot request; each beside its floor
+ * (kernels.md 2: bytes over this run's copy bandwidth, or flops at 790 TFLOP/s).
+ *
+ * Times are host wall-clock of llama_forward plus llama_sample, as a worker's step sees it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime.h>
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "worker/device.h"
+#include "worker/llama.h"
+
+#define ROUNDS      15
+#define P           32u
+#define POOL_BLOCKS 10000u /* 4 MiB each */
+#define ROWS_MAX    16384u
+#define SEQS_MAX    64u
+#define IDS_MAX     (1u << 16)
+#define GEMM_TFLOPS 790.0
+#define FILL_PIECE  ((size_t)64 << 20)
+
+#define MUST(expr)                                                                                 \
+    do {                                                                                           \
+        if ((expr) != ST_OK) {                                                                     \
+            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static struct model_config model = {.L = 32,
+                                    .C = 4096,
+                                    .H = 32,
+                                    .Hkv = 8,
+                                    .D = 128,
+                                    .F = 14336,
+                                    .V = 128256,
+                                    .context_max = 131072,
+                                    .rms_eps = 1e-5f,
+                                    .rope_scale = 1.0f};
+static struct ops *ops;
+static struct llama *llama;
+static double copy_gbs;
+
+/* A step under construction. */
+static struct attn_seq seqs[SEQS_MAX];
+static struct attn_segment segs[SEQS_MAX * 8];
+static uint32_t ids[ROWS_MAX], row_block[ROWS_MAX], row_slot[ROWS_MAX], row_pos[ROWS_MAX];
+static uint32_t block_ids[IDS_MAX], logit_rows[SEQS_MAX];
+static struct llama_step step;
+
+static void
+fill_random(char *memory, size_t bytes, float scale)
+{
+    uint16_t *host = malloc(FILL_PIECE);
+    uint32_t x = 1;
+
+    for (size_t i = 0; i < FILL_PIECE / 2; i++) {
+        float v = scale * ((float)((x = x * 1664525u + 1013904223u) >> 8) / 8388608.0f - 1.0f);
+        uint32_t bits;
+
+        memcpy(&bits, &v, sizeof(bits));
+        host[i] = (uint16_t)(bits >> 16);
+    }
+    for (size_t at = 0; at < bytes; at += FILL_PIECE) {
+        size_t n = bytes - at < FILL_PIECE ? bytes - at : FILL_PIECE;
+
+        MUST(ops->upload(ops, memory + at, host, n));
+    }
+    MUST(ops->finish(ops));
+    free(host);
+}
+
+static void
+begin(void)
+{
+    step = (struct llama_step){.ids = ids,
+                               .row_block = row_block,
+                               .row_slot = row_slot,
+                               .row_pos = row_pos,
+                               .seqs = seqs,
+                               .segs = segs,
+                               .block_ids = block_ids,
+                               .logit_rows = logit_rows};
+}
+
+static void
+add_segment(uint32_t n_tokens, uint32_t offset)
+{
+    static uint32_t next;
+
+    segs[step.n_segs++] = (struct attn_segment){step.n_block_ids, n_tokens, offset, 0};
+    for (uint32_t i = 0; i < (n_tokens + P - 1) / P; i++) {
+        block_ids[step.n_block_ids++] = next = (next + 7919) % POOL_BLOCKS;
+    }
+}
+
+/* A sequence over hot documents whose last `rows` own tokens are rows of this step. */
+static void
+add_seq(uint32_t n_docs, uint32_t doc_tokens, uint32_t own, uint32_t rows, bool wants_logits)
+{
+    struct attn_seq *seq = &seqs[step.n_seqs++];
+
+    *seq = (struct attn_seq){step.n_rows, rows, n_docs * doc_tokens + own - rows, step.n_segs,
+                             n_docs + 1};
+    for (uint32_t i = 0; i < n_docs; i++) {
+        add_segment(doc_tokens, i * doc_tokens);
+    }
+    uint32_t own_first = step.n_block_ids;
+
+    add_segment(own, n_docs * doc_tokens);
+    for (uint32_t t = own - rows; t < own; t++, step.n_rows++) {
+        ids[step.n_rows] = (t * 2654435761u) % model.V;
+        row_block[step.n_rows] = block_ids[own_first + t / P];
+        row_slot[step.n_rows] = t % P;
+        row_pos[step.n_rows] = t;
+    }
+    if (wants_logits) {
+        logit_rows[step.n_logits++] = step.n_rows - 1;
+    }
+    step.n_single += rows == 1;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static double
+time_step_ms(void)
+{
+    static struct sample_params params[SEQS_MAX];
+    static struct sample_result results[SEQS_MAX];
+    double ms[ROUNDS];
+
+    for (uint32_t i = 0; i < SEQS_MAX; i++) {
+        params[i] = (struct sample_params){.top_p = 1.0f, .repetition_penalty = 1.0f};
+    }
+    for (int r = -2; r < ROUNDS; r++) {
+        uint64_t start_us = clock_now_us();
+
+        MUST(llama_forward(llama, &step));
+        MUST(llama_sample(llama, 0, step.n_logits, params, results));
+        if (r >= 0) {
+            ms[r] = (double)(clock_now_us() - start_us) / 1e3;
+        }
+    }
+    qsort(ms, ROUNDS, sizeof(ms[0]), by_value);
+    return ms[ROUNDS / 2];
+}
+
+static double
+layer_parameters(void)
+{
+    double C = model.C, HD = (double)model.H * model.D, KD = (double)model.Hkv * model.D;
+
+    return (HD + 2 * KD) * C + HD * C + 3.0 * C * model.F;
+}
+
+static void
+bench_decode(uint32_t batch)
+{
+    const double weights = (layer_parameters() * model.L + (double)model.C * model.V) * 2;
+    const double kv = (double)batch * 20544 * 4 * model.Hkv * model.D * model.L;
+
+    begin();
+    for (uint32_t i = 0; i < batch; i++) {
+        add_seq(5, 4096, 64, 1, true);
+    }
+    double ms = time_step_ms();
+    double floor_ms = (weights + kv) / copy_gbs / 1e6;
+
+    printf("decode step b=%-3u 20544 tokens each %8.2f ms  floor %6.2f  %5.1f%%  %6.0f tok/s\n",
+           batch, ms, floor_ms, floor_ms / ms * 100, batch / ms * 1e3);
+}
+
+static void
+bench_encode(uint32_t tokens)
+{
+    double flops = 2.0 * tokens * layer_parameters() * model.L
+                   + 2.0 * (double)tokens * tokens * model.H * model.D * model.L;
+
+    begin();
+    add_seq(0, 0, tokens, tokens, false);
+    double ms = time_step_ms();
+    double floor_ms = flops / GEMM_TFLOPS / 1e9;
+
+    printf("document encode %-6u tokens      %8.2f ms  floor %6.2f  %5.1f%%  %6.0f tok/s\n", tokens,
+           ms, floor_ms, floor_ms / ms * 100, tokens / ms * 1e3);
+}
+
+static void
+bench_query(void)
+{
+    begin();
+    add_seq(5, 4096, 64, 64, true);
+    double ms = time_step_ms();
+
+    printf("query step 64 over 5 x 4096 hot     %8.2f ms  floor   4.36  %5.1f%%\n", ms,
+           4.36 / ms * 100);
+}
+
+static void
+measure_copy(void)
+{
+    const size_t bytes = (size_t)4 << 30;
+    void *a, *b;
+
+    MUST(ops->alloc(ops, bytes, &a));
+    MUST(ops->alloc(ops, bytes, &b));
+    for (int i = 0; i < 6; i++) {
+        (void)cudaDeviceSynchronize();
+        uint64_t start_us = clock_now_us();
+
+        (void)cudaMemcpyAsync(b, a, bytes, cudaMemcpyDeviceToDevice, 0);
+        (void)cudaDeviceSynchronize();
+        copy_gbs = fmax(copy_gbs, 2.0 * (double)bytes / (double)(clock_now_us() - start_us) / 1e3);
+    }
+    ops->release(ops, a);
+    ops->release(ops, b);
+    printf("copy %.0f GB/s\n", copy_gbs);
+}
+
+int
+main(void)
+{
+    struct kv_layout layout = {P, model.L, model.Hkv, model.D, KV_BF16, KV_LAYOUT_CK8};
+    struct weights_plan plan;
+    void *weights, *kv;
+
+    if (device_cuda.choose(0) != ST_OK) {
+        printf("SKIP: %s\n", status_detail());
+        return 77;
+    }
+    for (uint32_t i = 0; i < model.D / 2; i++) {
+        model.inv_freq[i] = pow(500000.0, -2.0 * i / model.D);
+    }
+    MUST(device_cuda.ops_new((struct ops_config){.H = model.H,
+                                                 .Hkv = model.Hkv,
+                                                 .D = model.D,
+                                                 .rows_max = ROWS_MAX,
+                                                 .seqs_max = SEQS_MAX,
+                                                 .segs_max = SEQS_MAX * 8},
+                             &ops));
+    measure_copy();
+    MUST(weights_plan(&model, WEIGHT_BF16, &plan));
+    MUST(ops->alloc(ops, plan.bytes, &weights));
+    fill_random(weights, plan.bytes, 0.02f);
+    MUST(ops->alloc(ops, POOL_BLOCKS * kv_layout_block_bytes(&layout), &kv));
+    fill_random(kv, POOL_BLOCKS * kv_layout_block_bytes(&layout), 2.0f);
+    MUST(llama_new(&(struct llama_config){.model = &model,
+                                          .plan = &plan,
+                                          .weights = weights,
+                                          .kv = kv,
+                                          .layout = layout,
+                                          .block_count = POOL_BLOCKS,
+                                          .ops = ops,
+                                          .rows_max = ROWS_MAX,
+                                          .logits_max = SEQS_MAX},
+                   &llama));
+    MUST(llama_reserve(llama, &(struct llama_room){.segs = SEQS_MAX * 8,
+                                                   .block_ids = IDS_MAX,
+                                                   .partials = SEQS_MAX * 32,
+                                                   .history = 1}));
+    bench_decode(1);
+    bench_decode(8);
+    bench_decode(32);
+    bench_query();
+    bench_encode(512);
+    bench_encode(1024);
+    bench_encode(4096);
+    bench_encode(16384);
+    llama_destroy(&llama);
+    ops_destroy(&ops);
+    return 0;
+}
