@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine on the CPU: tokens a second when it builds documents, when it answers one request and
- * eight, and how much of the machine that is.  The ceiling is a large cblas_sgemm in the same run on
- * the same number of threads; a token costs at least two operations a weight.
+ * eight, and how much of the machine that is.  The ceiling is a large cblas_sgemm in the same run
+ * on as many threads; a token costs at least two operations a weight.
  *
  *   bench_engine [MODEL.gguf [THREADS]]    without a file: a tiny model, whose numbers mean little
  */

@@ -26,6 +26,13 @@
 /* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
 #define EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
 
+/* Only a courtesy: what we do goes on without it. */
+static void
+tell_supervisor(const char *lines)
+{
+    (void)notify_send(lines);
+}
+
 /* --- datagrams with file descriptors ------------------------------------------------- */
 
 static void
@@ -116,7 +123,7 @@ wait_readable(int socket, int stop_fd)
             return ST_OK;
         }
         if (n == 0) {
-            TRY(notify_send(EXTEND_TIMEOUT "\nSTATUS=waiting for kvasird's turn"));
+            tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=waiting for another worker");
         }
     }
 }
@@ -248,7 +255,7 @@ open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
                                      .kv_layout = kind->kv_layout,
                                      .block_tokens = reply->block_tokens};
 
-    TRY(notify_send(EXTEND_TIMEOUT "\nSTATUS=opening the model"));
+    tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=opening the model");
     TRY(gguf_open(reply->model_path, &a->gguf));
     TRY(model_config_from_gguf(a->gguf, &a->model));
     TRY(gguf_fingerprint(a->gguf, a->model.fingerprint));
@@ -283,7 +290,7 @@ report_progress(void *arg, size_t bytes_done, size_t bytes_total)
         *percent_told = percent;
         (void)snprintf(line, sizeof(line), EXTEND_TIMEOUT "\nSTATUS=loading weights, %d %%",
                        percent);
-        (void)notify_send(line); /* only a courtesy: the load goes on without it */
+        tell_supervisor(line);
     }
 }
 

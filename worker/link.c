@@ -366,7 +366,9 @@ serve(struct link *link, uint32_t seqs_max, int stop_fd)
     TRY(mailbox_new(&link->mailbox));
     TRY(connect_socket(link));
     TRY(say_ready(link, seqs_max));
-    TRY(notify_send("READY=1\nSTATUS=serving"));
+    if (notify_send("READY=1\nSTATUS=serving") != ST_OK) {
+        log_warn("notify_failed", "detail=\"%s\" ignoring", status_detail());
+    }
     link->heard_us = clock_now_us();
     int error = pthread_create(&thread, NULL, run_engine, link);
 
