@@ -36,6 +36,7 @@ struct stage {
     struct wire_arena *arena;
     int fds[2]; /* KV, weights */
     uint64_t arena_bytes[2];
+    char mechanisms[2][16];
     uint32_t block_count;
     uint32_t heartbeat_ms;
     uint8_t fingerprint[32];
@@ -206,6 +207,7 @@ fill_reply(struct stage *stage, Kvasir__V1__AttachReply *reply, Kvasir__V1__Aren
             i == 0 ? KVASIR__V1__ARENA_KIND__ARENA_KV : KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS;
         infos[i].has_is_present = true;
         infos[i].is_present = stage->fds[i] >= 0;
+        infos[i].mechanism = stage->mechanisms[i];
         infos[i].has_must_create = true;
         infos[i].must_create = stage->fds[i] < 0;
         infos[i].has_bytes = true;
@@ -228,6 +230,8 @@ take_attached(struct stage *stage, int fd)
         size_t kind = attached->arenas[i]->kind == KVASIR__V1__ARENA_KIND__ARENA_KV ? 0 : 1;
 
         stage->fds[kind] = fds[i];
+        (void)snprintf(stage->mechanisms[kind], sizeof(stage->mechanisms[kind]), "%s",
+                       attached->arenas[i]->mechanism);
         stage->arena_bytes[kind] = attached->arenas[i]->bytes;
     }
     stage->block_count = attached->block_count;

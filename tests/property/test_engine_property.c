@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random lives of an engine: requests over shared documents come, wait for blocks, are preempted, come
- * back, are stopped for good; steps have random budgets.  Whatever happens, the text of every request
- * that ends is the text it has when it is alone, and every release is said once.
+/* Random lives of an engine: requests over shared documents come, wait for blocks, are preempted,
+ * come back, are stopped for good; steps have random budgets.  Whatever happens, the text of every
+ * request that ends is the text it has when it is alone, and every release is said once.
  * TEST_SEED replays a run. */
 #include <stdio.h>
 #include <string.h>
