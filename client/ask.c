@@ -33,6 +33,9 @@ struct ask {
     char *text;                    /* the whole answer, for --json */
     size_t text_length;
     size_t text_capacity;
+    uint32_t *token_ids; /* as long, too */
+    size_t token_count;
+    size_t token_capacity;
     enum status st; /* of what happens inside the callback */
 };
 
@@ -113,6 +116,9 @@ fill_sampling(struct ask *ask)
                     &s->has_repetition_penalty));
     TRY(cli_u64(args, "seed", 0, UINT64_MAX, &s->seed));
     s->has_seed = cli_has(args, "seed");
+    if (cli_has(args, "logprobs") && !cli_has(args, "stream-json")) {
+        return ERR(ST_INVALID, "--logprobs needs --stream-json to be seen");
+    }
     TRY(number_field(args, "logprobs", 20, &s->logprobs, &s->has_logprobs));
     return fill_stops(ask);
 }
@@ -218,24 +224,43 @@ print_text(const struct ask *ask, const char *text, size_t length)
     (void)fflush(stdout);
 }
 
-static enum status
-keep_text(struct ask *ask, const ProtobufCBinaryData *text)
+/* The array with room for `needed` elements, or NULL, and then it is as it was. */
+static void *
+grow(void *array, size_t *capacity, size_t needed, size_t size)
 {
-    size_t needed = ask->text_length + text->len;
-
-    if (needed > ask->text_capacity) {
-        char *grown = mem_realloc(ask->text, 2 * needed, 1);
-
-        if (grown == NULL) {
-            return ERR(ST_NO_MEMORY, "no memory for an answer of %zu bytes", needed);
-        }
-        ask->text = grown;
-        ask->text_capacity = 2 * needed;
+    if (array != NULL && needed <= *capacity) {
+        return array;
     }
-    if (text->len > 0) {
-        memcpy(ask->text + ask->text_length, text->data, text->len);
+    void *grown = mem_realloc(array, 2 * needed, size);
+
+    *capacity = grown == NULL ? *capacity : 2 * needed;
+    return grown;
+}
+
+/* Keeps a piece of the answer for --json. */
+static enum status
+keep(struct ask *ask, const Kvasir__V1__GenerateReply *reply)
+{
+    size_t text_length = ask->text_length + reply->text.len;
+    size_t token_count = ask->token_count + reply->n_token_ids;
+    char *text = grow(ask->text, &ask->text_capacity, text_length, 1);
+
+    ask->text = text == NULL ? ask->text : text;
+    uint32_t *token_ids = grow(ask->token_ids, &ask->token_capacity, token_count, sizeof(uint32_t));
+
+    ask->token_ids = token_ids == NULL ? ask->token_ids : token_ids;
+    if (text == NULL || token_ids == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for an answer of %zu bytes", text_length);
     }
-    ask->text_length = needed;
+    if (reply->text.len > 0) {
+        memcpy(ask->text + ask->text_length, reply->text.data, reply->text.len);
+    }
+    if (reply->n_token_ids > 0) {
+        memcpy(ask->token_ids + ask->token_count, reply->token_ids,
+               reply->n_token_ids * sizeof(uint32_t));
+    }
+    ask->text_length = text_length;
+    ask->token_count = token_count;
     return ST_OK;
 }
 
@@ -249,7 +274,7 @@ take_reply(void *opaque, const ProtobufCMessage *message)
         pbjson_print(stdout, CLI_SCHEMA, message);
         (void)fflush(stdout);
     } else if (ask->is_json) {
-        ask->st = keep_text(ask, &reply->text);
+        ask->st = keep(ask, reply);
     } else {
         print_text(ask, (const char *)reply->text.data, reply->text.len);
     }
@@ -266,6 +291,8 @@ print_json(const struct ask *ask, const Kvasir__V1__GenerateReply *last)
 
     whole.has_text = true;
     whole.text = (ProtobufCBinaryData){.data = (uint8_t *)ask->text, .len = ask->text_length};
+    whole.token_ids = ask->token_ids;
+    whole.n_token_ids = ask->token_count;
     pbjson_print(stdout, CLI_SCHEMA, &whole.base);
 }
 
@@ -396,5 +423,6 @@ ask_run(const struct cli_args *args)
     mem_free(ask.segments);
     mem_free(ask.question);
     mem_free(ask.text);
+    mem_free(ask.token_ids);
     return code;
 }

@@ -219,7 +219,7 @@ static const struct cli_option options[] = {
     {"repetition-penalty", 0, "X", "divide the logits of tokens already there"},
     {"seed", 0, "N", "make sampling repeatable"},
     {"stop", 0, "TEXT", "end before this text; may be repeated, up to 16"},
-    {"logprobs", 0, "N", "tell log-probabilities and N alternatives (with --stream-json)"},
+    {"logprobs", 0, "N", "tell log-probabilities and N alternatives; needs --stream-json"},
     {"priority", 0, "N", "0 lowest to 100 (50)"},
     {"ignore-end", 0, NULL, "generate --max-tokens tokens whatever comes"},
     {"salt", 0, "TEXT", "keep cached documents apart from those of other salts"},

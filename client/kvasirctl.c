@@ -96,8 +96,8 @@ exit_of(const ProtobufCMessage *reply)
 {
     const Kvasir__V1__HealthReply *health = (const void *)reply;
 
-    return reply->descriptor == &kvasir__v1__health_reply__descriptor &&
-                   health->status != KVASIR__V1__SERVING_STATUS__SERVING
+    return reply->descriptor == &kvasir__v1__health_reply__descriptor
+                   && health->status != KVASIR__V1__SERVING_STATUS__SERVING
                ? CLI_FAILURE
                : CLI_OK;
 }

@@ -141,6 +141,7 @@ START_TEST(ask_gives_one_json_object_or_one_a_reply)
                      0);
     object = parse(out);
     ck_assert_str_eq(member(object, "text", NULL), "Hello wörld.");
+    ck_assert_str_eq(member(object, "token_ids", NULL), "[ 1, 2, 3 ]");
     ck_assert_str_eq(member(object, "finish", NULL), "FINISH_STOP");
     ck_assert_str_eq(member(object, "usage", "ttft_us"), "1500");
     ck_assert_ptr_nonnull(strstr(out, "\"seed\":18446744073709551615"));
@@ -172,6 +173,7 @@ START_TEST(exit_codes_tell_what_kind_of_failure_it_was)
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "ask", "--docs", "/nonexistent", "x"), 2);
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "ask", "--temperature", "hot", "x"), 2);
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "ask", "--timeout", "forever", "x"), 2);
+    ck_assert_int_eq(RUN(&f, "./kvasir", &out, "ask", "--logprobs", "2", "x"), 2);
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "ask", "--endpoint", nowhere, "x"), 3);
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "forget",
                          "00"
