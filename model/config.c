@@ -8,12 +8,9 @@
 #include <string.h>
 
 #include "model/gguf.h"
+#include "model/rope.h"
 
-#define WIDTH_MAX         65536u
-#define HEADS_MAX         1024u
-#define FFN_MAX           (1u << 20)
-#define ROPE_BASE_DEFAULT 10000.0 /* RoFormer's, and what a file without the key means */
-#define ROPE_FREQS        "rope_freqs.weight"
+#define ROPE_FREQS "rope_freqs.weight"
 
 #define REFUSE(gguf, fmt, ...) ERR(ST_INVALID, "%s: " fmt, gguf_path(gguf), __VA_ARGS__)
 
@@ -197,8 +194,7 @@ apply_rope_freqs(const struct gguf *gguf, struct model_config *config)
 static enum status
 read_rope(const struct gguf *gguf, struct model_config *config)
 {
-    double base = ROPE_BASE_DEFAULT;
-    double factor;
+    struct rope rope = {.base = ROPE_BASE_DEFAULT, .scaling = ROPE_LINEAR};
     uint32_t rotated;
 
     TRY(read_optional_count(gguf, "llama.rope.dimension_count", MODEL_HEAD_DIM_MAX, config->D,
@@ -210,12 +206,10 @@ read_rope(const struct gguf *gguf, struct model_config *config)
                       rotated, config->D);
     }
     if (gguf_has(gguf, "llama.rope.freq_base")) {
-        TRY(read_positive(gguf, "llama.rope.freq_base", &base));
+        TRY(read_positive(gguf, "llama.rope.freq_base", &rope.base));
     }
-    TRY(read_linear_factor(gguf, &factor));
-    for (uint32_t i = 0; i < config->D / 2; i++) {
-        config->inv_freq[i] = pow(base, -2.0 * i / config->D) / factor;
-    }
+    TRY(read_linear_factor(gguf, &rope.factor)); /* 1 where there is none */
+    rope_frequencies(&rope, config->D, config->inv_freq);
     config->rope_scale = 1.0f;
     return apply_rope_freqs(gguf, config);
 }
@@ -227,8 +221,8 @@ read_heads(const struct gguf *gguf, struct model_config *config)
 {
     uint32_t value_length;
 
-    TRY(read_count(gguf, "llama.attention.head_count", HEADS_MAX, &config->H));
-    TRY(read_optional_count(gguf, "llama.attention.head_count_kv", HEADS_MAX, config->H,
+    TRY(read_count(gguf, "llama.attention.head_count", MODEL_HEADS_MAX, &config->H));
+    TRY(read_optional_count(gguf, "llama.attention.head_count_kv", MODEL_HEADS_MAX, config->H,
                             &config->Hkv));
     if (config->H % config->Hkv != 0) {
         return REFUSE(gguf,
@@ -287,8 +281,8 @@ model_config_from_gguf(const struct gguf *gguf, struct model_config *config_out)
     TRY(check_architecture(gguf));
     TRY(check_features(gguf));
     TRY(read_count(gguf, "llama.block_count", MODEL_LAYERS_MAX, &config.L));
-    TRY(read_count(gguf, "llama.embedding_length", WIDTH_MAX, &config.C));
-    TRY(read_count(gguf, "llama.feed_forward_length", FFN_MAX, &config.F));
+    TRY(read_count(gguf, "llama.embedding_length", MODEL_WIDTH_MAX, &config.C));
+    TRY(read_count(gguf, "llama.feed_forward_length", MODEL_FFN_MAX, &config.F));
     TRY(read_count(gguf, "llama.context_length", MODEL_CONTEXT_MAX, &config.context_max));
     TRY(read_heads(gguf, &config));
     TRY(read_vocabulary(gguf, &config));

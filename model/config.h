@@ -9,7 +9,11 @@
 #include "common/status.h"
 
 struct gguf;
+struct json_view;
 
+#define MODEL_WIDTH_MAX    65536u
+#define MODEL_HEADS_MAX    1024u
+#define MODEL_FFN_MAX      (1u << 20)
 #define MODEL_HEAD_DIM_MAX 256
 #define MODEL_LAYERS_MAX   256
 #define MODEL_VOCAB_MAX    (1u << 20)
@@ -36,5 +40,9 @@ struct model_config {
  * ST_INVALID names the key and why: missing, of another type, out of its range, or an architecture
  * or feature that is not served (never approximated). */
 enum status model_config_from_gguf(const struct gguf *gguf, struct model_config *config_out);
+
+/* The same out of a Hugging Face config.json: LlamaForCausalLM, and MistralForCausalLM without a
+ * sliding window. */
+enum status model_config_from_hf(const struct json_view *json, struct model_config *config_out);
 
 #endif

@@ -44,7 +44,8 @@ detokenizer_push(const struct tokenizer *tokenizer, struct detokenizer *state, u
         return 0;
     }
     const char *text = texts_at(&tokenizer->texts, id, &length);
-    if (!state->has_started && tokenizer->adds_space && length > 0 && text[0] == ' ') {
+    if (!state->has_started && tokenizer->space_prefix != SPACE_PREFIX_NONE && length > 0
+        && text[0] == ' ') {
         text++;
         length--;
     }

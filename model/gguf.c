@@ -6,16 +6,10 @@
 #include "model/gguf.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <openssl/evp.h>
 #include <utf8proc.h>
 
 #include "common/htab.h"
@@ -463,37 +457,6 @@ gguf_new(const char *path, struct gguf **gguf_out)
     return ST_OK;
 }
 
-static enum status
-map_file(struct gguf *gguf)
-{
-    enum status st = ST_OK;
-    struct stat info;
-    void *map;
-    int fd = open(gguf->path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0) {
-        return ERR(ST_SYSTEM, "%s: cannot open: %s", gguf->path, strerror(errno));
-    }
-    if (fstat(fd, &info) != 0) {
-        st = ERR(ST_SYSTEM, "%s: cannot stat: %s", gguf->path, strerror(errno));
-    } else if (!S_ISREG(info.st_mode)) {
-        st = FAIL_AT(gguf, 0, "%s", "not a regular file");
-    } else if (info.st_size == 0) {
-        st = FAIL_AT(gguf, 0, "%s", "the file is empty");
-    } else {
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED) {
-            st = ERR(ST_SYSTEM, "%s: cannot map: %s", gguf->path, strerror(errno));
-        } else {
-            gguf->bytes = map;
-            gguf->length = (size_t)info.st_size;
-            gguf->is_mapped = true;
-        }
-    }
-    (void)close(fd);
-    return st;
-}
-
 enum status
 gguf_open(const char *path, struct gguf **gguf_out)
 {
@@ -501,9 +464,13 @@ gguf_open(const char *path, struct gguf **gguf_out)
     enum status st;
 
     TRY(gguf_new(path, &gguf));
-    st = map_file(gguf);
+    st = file_map_open(path, &gguf->map);
     if (st == ST_OK) {
+        gguf->bytes = gguf->map.bytes;
+        gguf->length = gguf->map.length;
         st = read_all(gguf);
+    } else if (st == ST_NOT_FOUND) {
+        st = ERR(ST_SYSTEM, "%s", status_detail());
     }
     if (st != ST_OK) {
         gguf_close(&gguf);
@@ -539,9 +506,7 @@ gguf_close(struct gguf **gguf)
     if (g == NULL) {
         return;
     }
-    if (g->is_mapped) {
-        (void)munmap((void *)(uintptr_t)g->bytes, g->length);
-    }
+    file_map_close(&g->map);
     htab_deinit(&g->keys);
     htab_deinit(&g->names);
     mem_free(g->pairs);
@@ -559,8 +524,5 @@ gguf_path(const struct gguf *gguf)
 enum status
 gguf_fingerprint(const struct gguf *gguf, uint8_t fingerprint_out[32])
 {
-    if (EVP_Digest(gguf->bytes, gguf->length, fingerprint_out, NULL, EVP_sha256(), NULL) != 1) {
-        return ERR(ST_SYSTEM, "%s: SHA-256 failed", gguf->path);
-    }
-    return ST_OK;
+    return file_map_digest(gguf->path, gguf->bytes, gguf->length, fingerprint_out);
 }

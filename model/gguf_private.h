@@ -5,6 +5,7 @@
 #define MODEL_GGUF_PRIVATE_H
 
 #include "common/htab.h"
+#include "model/file_map.h"
 #include "model/gguf.h"
 
 #define SHOWN_BYTES_MAX 100u /* of a foreign name in a message */
@@ -55,8 +56,8 @@ struct gguf {
     char *path;
     const uint8_t *bytes;
     size_t length;
-    bool is_mapped;
-    struct pair *pairs; /* [n_pairs] */
+    struct file_map map; /* of bytes, unless the caller keeps them */
+    struct pair *pairs;  /* [n_pairs] */
     size_t n_pairs;
     struct htab keys;
     struct entry *entries; /* [n_entries] */

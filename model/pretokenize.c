@@ -18,14 +18,15 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "model/split_pattern.h"
 
-#define STAGES_MAX 6
+#define STAGES_MAX PRETOKENIZER_PATTERNS_MAX
 #define NAMES_MAX  4
 
-/* White_Space of Unicode, for use inside a character class. */
-#define WS                                                                                         \
-    "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}"       \
-    "\\x{3000}"
+/* Of a pattern that is not ours; some seconds. */
+#define FOREIGN_MATCH_LIMIT 100000000u
+
+#define WS SPLIT_WHITE_SPACE
 
 #define GPT2                                                                                       \
     "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS          \
@@ -83,7 +84,9 @@ static const struct family {
 };
 
 struct pretokenizer {
-    const struct family *family;
+    struct pretokenizer_traits traits;
+    char *patterns[STAGES_MAX];
+    uint32_t match_limit;
     pcre2_code *stages[STAGES_MAX];
     size_t stage_count;
 };
@@ -123,44 +126,75 @@ find_family(struct gguf_string name)
     return NULL;
 }
 
+/* ST_INVALID if the pattern is wrong: ours are not. */
+static enum status
+compile_stage(struct pretokenizer *pretokenizer, size_t stage, pcre2_compile_context *context)
+{
+    uint32_t matches_empty = 0;
+    size_t offset;
+    int error;
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)pretokenizer->patterns[stage], PCRE2_ZERO_TERMINATED,
+                      PCRE2_UTF | PCRE2_UCP, &error, &offset, context);
+
+    if (code == NULL && error == PCRE2_ERROR_HEAP_FAILED) {
+        return ERR(ST_NO_MEMORY, "split patterns: out of memory");
+    }
+    if (code == NULL) {
+        char text[120] = "";
+
+        (void)pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof(text));
+        return ERR(ST_INVALID, "split pattern %zu: %s", stage, text);
+    }
+    pretokenizer->stages[stage] = code;
+    (void)pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    if (matches_empty != 0) {
+        return ERR(ST_INVALID, "split pattern %zu matches nothing as well: not served", stage);
+    }
+    /* No machine code where memory may not be executable; then the interpreter runs: 3x slower. */
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    return ST_OK;
+}
+
 static enum status
 compile(struct pretokenizer *pretokenizer)
 {
-    enum status st = ERR(ST_NO_MEMORY, "split patterns: out of memory");
+    enum status st = ST_OK;
     pcre2_general_context *memory = pcre2_general_context_create(allocate, release, NULL);
     pcre2_compile_context *context = memory == NULL ? NULL : pcre2_compile_context_create(memory);
 
     if (context == NULL) {
-        goto done;
+        st = ERR(ST_NO_MEMORY, "split patterns: out of memory");
     }
-    for (size_t i = 0; i < STAGES_MAX && pretokenizer->family->patterns[i] != NULL; i++) {
-        int error;
-        size_t offset;
-        pcre2_code *code =
-            pcre2_compile((PCRE2_SPTR)pretokenizer->family->patterns[i], PCRE2_ZERO_TERMINATED,
-                          PCRE2_UTF | PCRE2_UCP, &error, &offset, context);
-
-        if (code == NULL) {
-            assert(error == PCRE2_ERROR_HEAP_FAILED);
-            goto done;
-        }
-        /* No machine code where memory may not be executable; then the interpreter runs: 3x
-         * slower. */
-        (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-        pretokenizer->stages[pretokenizer->stage_count++] = code;
+    for (size_t i = 0; st == ST_OK && i < pretokenizer->stage_count; i++) {
+        st = compile_stage(pretokenizer, i, context);
     }
-    st = ST_OK;
-
-done:
     pcre2_compile_context_free(context);
     pcre2_general_context_free(memory);
     return st;
+}
+
+/* Compiles what `pretokenizer` holds, or destroys it. */
+static enum status
+finish_new(struct pretokenizer *pretokenizer, enum status st,
+           struct pretokenizer **pretokenizer_out)
+{
+    if (st == ST_OK) {
+        st = compile(pretokenizer);
+    }
+    if (st != ST_OK) {
+        pretokenizer_destroy(&pretokenizer);
+        return st;
+    }
+    *pretokenizer_out = pretokenizer;
+    return ST_OK;
 }
 
 enum status
 pretokenizer_new(struct gguf_string name, struct pretokenizer **pretokenizer_out)
 {
     const struct family *family = find_family(name);
+    enum status st = ST_OK;
 
     if (family == NULL) {
         return ERR(ST_INVALID, "split pattern \"%.*s\" is not served",
@@ -170,14 +204,40 @@ pretokenizer_new(struct gguf_string name, struct pretokenizer **pretokenizer_out
     if (pretokenizer == NULL) {
         return ERR(ST_NO_MEMORY, "split patterns: out of memory");
     }
-    pretokenizer->family = family;
-    enum status st = compile(pretokenizer);
-    if (st != ST_OK) {
-        pretokenizer_destroy(&pretokenizer);
-        return st;
+    pretokenizer->traits = family->traits;
+    /* The interpreter counts each step back over a long run of spaces: none of our patterns runs
+     * away. */
+    pretokenizer->match_limit = UINT32_MAX;
+    for (size_t i = 0; st == ST_OK && i < STAGES_MAX && family->patterns[i] != NULL; i++) {
+        pretokenizer->patterns[i] = mem_strdup(family->patterns[i]);
+        pretokenizer->stage_count++;
+        if (pretokenizer->patterns[i] == NULL) {
+            st = ERR(ST_NO_MEMORY, "split patterns: out of memory");
+        }
     }
-    *pretokenizer_out = pretokenizer;
-    return ST_OK;
+    return finish_new(pretokenizer, st, pretokenizer_out);
+}
+
+enum status
+pretokenizer_new_patterns(const struct gguf_string *patterns, size_t count,
+                          struct pretokenizer_traits traits, struct pretokenizer **pretokenizer_out)
+{
+    enum status st = ST_OK;
+
+    if (count > STAGES_MAX) {
+        return ERR(ST_INVALID, "%zu split patterns; at most %d are served", count, STAGES_MAX);
+    }
+    struct pretokenizer *pretokenizer = mem_zalloc(1, sizeof(*pretokenizer));
+    if (pretokenizer == NULL) {
+        return ERR(ST_NO_MEMORY, "split patterns: out of memory");
+    }
+    pretokenizer->traits = traits;
+    pretokenizer->match_limit = FOREIGN_MATCH_LIMIT;
+    for (size_t i = 0; st == ST_OK && i < count; i++) {
+        st = split_pattern_translate(patterns[i], &pretokenizer->patterns[i]);
+        pretokenizer->stage_count++;
+    }
+    return finish_new(pretokenizer, st, pretokenizer_out);
 }
 
 void
@@ -188,6 +248,7 @@ pretokenizer_destroy(struct pretokenizer **pretokenizer)
     }
     for (size_t i = 0; i < STAGES_MAX; i++) {
         pcre2_code_free((*pretokenizer)->stages[i]);
+        mem_free((*pretokenizer)->patterns[i]);
     }
     MEM_FREE(*pretokenizer);
 }
@@ -195,7 +256,13 @@ pretokenizer_destroy(struct pretokenizer **pretokenizer)
 struct pretokenizer_traits
 pretokenizer_traits(const struct pretokenizer *pretokenizer)
 {
-    return pretokenizer->family->traits;
+    return pretokenizer->traits;
+}
+
+const char *
+pretokenizer_pattern(const struct pretokenizer *pretokenizer, size_t index)
+{
+    return index < pretokenizer->stage_count ? pretokenizer->patterns[index] : NULL;
 }
 
 enum status
@@ -213,9 +280,6 @@ pretokenizer_scratch_new(struct pretokenizer_scratch **scratch_out)
         pretokenizer_scratch_destroy(&scratch);
         return ERR(ST_NO_MEMORY, "split scratch: out of memory");
     }
-    /* The interpreter counts each step back over a long run of spaces: none of our patterns runs
-     * away. */
-    pcre2_set_match_limit(scratch->limits, UINT32_MAX);
     *scratch_out = scratch;
     return ST_OK;
 }
@@ -258,6 +322,9 @@ find_match(const struct split *split, size_t stage, const char *text, size_t len
         *end_out = length;
         return ST_OK;
     }
+    if (found == PCRE2_ERROR_MATCHLIMIT) {
+        return ERR(ST_INVALID, "splitting %zu bytes: the tokenizer's pattern runs away", length);
+    }
     if (found < 0) {
         return ERR(ST_NO_MEMORY, "splitting %zu bytes: PCRE2 error %d", length, found);
     }
@@ -298,5 +365,6 @@ pretokenizer_split(const struct pretokenizer *pretokenizer, struct pretokenizer_
 {
     struct split split = {pretokenizer, scratch, word, arg};
 
+    (void)pcre2_set_match_limit(scratch->limits, pretokenizer->match_limit);
     return cut(&split, 0, text, length);
 }

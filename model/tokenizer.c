@@ -47,6 +47,7 @@ struct tokenizer_scratch {
 struct encoding {
     const struct tokenizer *tokenizer;
     struct tokenizer_scratch *scratch;
+    bool has_special; /* a special token is in front of the run at hand */
 };
 
 enum status
@@ -265,6 +266,24 @@ compose(struct tokenizer_scratch *scratch, const char **text, size_t *length)
     return ST_OK;
 }
 
+/* Whether a space goes in front of a run. */
+static bool
+needs_space(const struct encoding *enc, const char *text)
+{
+    size_t bytes;
+    uint32_t first = utf8_decode(text, &bytes);
+    bool has_space = first == ' ' || first == SPM_SPACE;
+
+    switch (enc->tokenizer->space_prefix) {
+    case SPACE_PREFIX_NONE: return false;
+    case SPACE_PREFIX_EACH_RUN: return true;
+    case SPACE_PREFIX_IF_NONE: return !has_space;
+    case SPACE_PREFIX_FIRST_RUN: return !has_space && !enc->has_special;
+    }
+    assert(false);
+    return false;
+}
+
 /* SentencePiece: a run with its spaces as tokens have them, cut where no token reaches across. */
 static enum status
 encode_spm_run(struct encoding *enc, const char *text, size_t length)
@@ -278,7 +297,7 @@ encode_spm_run(struct encoding *enc, const char *text, size_t length)
     size_t word = 0;
     uint32_t previous = ' ';
 
-    if (tokenizer->adds_space) {
+    if (needs_space(enc, text)) {
         plain[plain_length++] = ' ';
     }
     for (size_t at = 0, bytes; at < length; at += bytes) {
@@ -345,7 +364,7 @@ tokenizer_encode_pieces(const struct tokenizer *tokenizer, struct tokenizer_scra
                         const struct tokenizer_piece *pieces, size_t piece_count,
                         const uint32_t **ids_out, size_t *count_out)
 {
-    struct encoding enc = {tokenizer, scratch};
+    struct encoding enc = {.tokenizer = tokenizer, .scratch = scratch};
     size_t total;
     size_t run_length = 0;
 
@@ -370,6 +389,7 @@ tokenizer_encode_pieces(const struct tokenizer *tokenizer, struct tokenizer_scra
             if (id != TOKENIZER_NONE) {
                 TRY(encode_run(&enc, run, run_length));
                 TRY(append_id(scratch, id));
+                enc.has_special = true;
                 run_length = 0;
             }
         }

@@ -16,92 +16,48 @@ static const char *const end_texts[] = {
     "<|end|>",    "</s>",       "<end_of_turn>", "<EOT>",           "<｜end▁of▁sentence｜>",
 };
 
-static enum status
-load_model(struct load *load)
+enum status
+tokenizer_set_count(struct load *load, size_t count)
 {
     struct tokenizer *tokenizer = load->tokenizer;
-    struct gguf_string model, pre = {"default", strlen("default")};
 
-    TRY(gguf_str(load->gguf, KEY_MODEL, &model));
-    if (model.length == 5 && memcmp(model.bytes, "llama", 5) == 0) {
-        tokenizer->kind = TOKENIZER_SPM;
-        tokenizer->adds_space = true;
-        tokenizer->adds_bos = true;
-        return ST_OK;
+    if (count == 0 || count > MODEL_VOCAB_MAX) {
+        return ERR(ST_INVALID, "%s: %s: %zu tokens; 1 to %u are served", load->file,
+                   load->tokens_at, count, MODEL_VOCAB_MAX);
     }
-    if (model.length != 4 || memcmp(model.bytes, "gpt2", 4) != 0) {
-        return ERR(ST_INVALID, "%s: key %s: tokenizer \"%.*s\" is not served", load->file,
-                   KEY_MODEL, model.length > 40 ? 40 : (int)model.length, model.bytes);
+    tokenizer->vocab_size = (uint32_t)count;
+    load->tokens = mem_zalloc(count, sizeof(load->tokens[0]));
+    tokenizer->types = mem_zalloc(count, sizeof(tokenizer->types[0]));
+    tokenizer->is_end = mem_zalloc(count, sizeof(tokenizer->is_end[0]));
+    if (load->tokens == NULL || tokenizer->types == NULL || tokenizer->is_end == NULL) {
+        return ERR(ST_NO_MEMORY, "%s: %zu tokens", load->file, count);
     }
-    tokenizer->kind = TOKENIZER_BPE;
-    if (gguf_has(load->gguf, KEY_PRE)) {
-        TRY(gguf_str(load->gguf, KEY_PRE, &pre));
+    for (size_t i = 0; i < count; i++) {
+        load->tokens[i].bytes = "";
     }
-    enum status st = pretokenizer_new(pre, &tokenizer->pretokenizer);
-    if (st != ST_OK) {
-        return ERR(st, "%s: key %s: %s", load->file, KEY_PRE, status_detail());
-    }
-    tokenizer->adds_bos = pretokenizer_traits(tokenizer->pretokenizer).adds_bos;
     return ST_OK;
 }
 
-/* The token named by a key; TOKENIZER_NONE if the key is absent. */
-static enum status
-load_id(const struct load *load, const char *key, uint32_t *id_out)
+enum status
+tokenizer_set_merge_count(struct load *load, size_t count)
 {
-    uint64_t id;
-
-    *id_out = TOKENIZER_NONE;
-    if (!gguf_has(load->gguf, key)) {
-        return ST_OK;
+    if (count > MERGES_MAX) {
+        return ERR(ST_INVALID, "%s: %s: %zu merges; at most %u are served", load->file,
+                   load->merges_at, count, MERGES_MAX);
     }
-    TRY(gguf_u64(load->gguf, key, &id));
-    if (id >= load->tokenizer->vocab_size) {
-        return ERR(ST_INVALID, "%s: key %s: token %llu of a vocabulary of %u", load->file, key,
-                   (unsigned long long)id, load->tokenizer->vocab_size);
-    }
-    *id_out = (uint32_t)id;
-    return ST_OK;
+    load->merge_count = count;
+    load->merges = mem_zalloc(count, sizeof(load->merges[0]));
+    return load->merges != NULL ? ST_OK : ERR(ST_NO_MEMORY, "%s: %zu merges", load->file, count);
 }
 
-static enum status
-load_special_ids(struct load *load)
+enum status
+tokenizer_set_template(struct load *load, struct gguf_string text)
 {
-    static const char *const end_keys[] = {KEY_EOS, KEY_EOT, KEY_EOM};
-    struct tokenizer *tokenizer = load->tokenizer;
-
-    TRY(load_id(load, KEY_BOS, &tokenizer->bos));
-    TRY(load_id(load, KEY_UNKNOWN, &tokenizer->unknown));
-    if (tokenizer->kind == TOKENIZER_BPE) {
-        tokenizer->unknown =
-            TOKENIZER_NONE; /* named in many files, produced by none of their kind */
-    }
-    for (size_t i = 0; i < sizeof(end_keys) / sizeof(end_keys[0]); i++) {
-        uint32_t id;
-
-        TRY(load_id(load, end_keys[i], &id));
-        if (id != TOKENIZER_NONE) {
-            tokenizer->is_end[id] = true;
-        }
-    }
-    if (!gguf_has(load->gguf, KEY_TYPES)) {
-        /* Nothing says which tokens are control tokens: these are, and no text may spell them. */
-        for (uint32_t i = 0; i < tokenizer->vocab_size; i++) {
-            if (i == tokenizer->bos || tokenizer->is_end[i]) {
-                tokenizer->types[i] = TOKEN_CONTROL;
-            }
-        }
-    }
-    if (gguf_has(load->gguf, KEY_ADD_BOS)) {
-        TRY(gguf_bool(load->gguf, KEY_ADD_BOS, &tokenizer->adds_bos));
-    }
-    if (tokenizer->kind == TOKENIZER_SPM && gguf_has(load->gguf, KEY_PREFIX)) {
-        TRY(gguf_bool(load->gguf, KEY_PREFIX, &tokenizer->adds_space));
-    }
-    if (tokenizer->bos == TOKENIZER_NONE) {
-        tokenizer->adds_bos = false;
-    }
-    return ST_OK;
+    load->tokenizer->chat_template = mem_dup(text.bytes, text.length);
+    load->tokenizer->chat_template_bytes = text.length;
+    return load->tokenizer->chat_template != NULL
+               ? ST_OK
+               : ERR(ST_NO_MEMORY, "%s: chat template of %zu bytes", load->file, text.length);
 }
 
 static void
@@ -114,22 +70,6 @@ mark_ends(struct tokenizer *tokenizer)
             tokenizer->is_end[id] = true;
         }
     }
-}
-
-static enum status
-load_template(struct load *load)
-{
-    struct gguf_string text;
-
-    if (!gguf_has(load->gguf, KEY_TEMPLATE)) {
-        return ST_OK;
-    }
-    TRY(gguf_str(load->gguf, KEY_TEMPLATE, &text));
-    load->tokenizer->chat_template = mem_dup(text.bytes, text.length);
-    load->tokenizer->chat_template_bytes = text.length;
-    return load->tokenizer->chat_template != NULL
-               ? ST_OK
-               : ERR(ST_NO_MEMORY, "%s: chat template of %zu bytes", load->file, text.length);
 }
 
 /* A field of the fingerprint: its length, its bytes.  OpenSSL fails only for want of memory. */
@@ -151,25 +91,55 @@ digest_strings(EVP_MD_CTX *md, const struct gguf_string *strings, size_t count)
     return is_fine;
 }
 
+static bool
+digest_merges(EVP_MD_CTX *md, const struct merge *merges, size_t count)
+{
+    bool is_fine = digest(md, &count, sizeof(count));
+
+    for (size_t i = 0; is_fine && i < count; i++) {
+        is_fine = digest(md, merges[i].left.bytes, merges[i].left.length)
+                  && digest(md, merges[i].right.bytes, merges[i].right.length);
+    }
+    return is_fine;
+}
+
+static bool
+digest_patterns(EVP_MD_CTX *md, const struct pretokenizer *pretokenizer)
+{
+    bool is_fine = true;
+
+    for (size_t i = 0; is_fine && pretokenizer != NULL; i++) {
+        const char *pattern = pretokenizer_pattern(pretokenizer, i);
+
+        if (pattern == NULL) {
+            break;
+        }
+        is_fine = digest(md, pattern, strlen(pattern));
+    }
+    return is_fine;
+}
+
 static enum status
 take_fingerprint(struct load *load)
 {
-    static const char domain[] = "kvasir tokenizer 1";
+    static const char domain[] = "kvasir tokenizer 2";
     struct tokenizer *tokenizer = load->tokenizer;
     uint32_t count = tokenizer->vocab_size;
-    uint32_t numbers[] = {tokenizer->kind,     tokenizer->bos,        tokenizer->unknown,
-                          tokenizer->adds_bos, tokenizer->adds_space, count};
-    struct gguf_string pre = {"", 0};
+    struct pretokenizer_traits traits = {0};
     EVP_MD_CTX *md = EVP_MD_CTX_new();
 
-    if (tokenizer->kind == TOKENIZER_BPE && gguf_has(load->gguf, KEY_PRE)) {
-        (void)gguf_str(load->gguf, KEY_PRE, &pre); /* read once already */
+    if (tokenizer->pretokenizer != NULL) {
+        traits = pretokenizer_traits(tokenizer->pretokenizer);
     }
+    uint32_t numbers[] = {
+        tokenizer->kind, tokenizer->bos,          tokenizer->unknown,       tokenizer->adds_bos,
+        count,           tokenizer->space_prefix, traits.takes_whole_words, traits.composes,
+    };
     bool is_fine = md != NULL && EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1
                    && digest(md, domain, sizeof(domain)) && digest(md, numbers, sizeof(numbers))
-                   && digest(md, pre.bytes, pre.length)
+                   && digest_patterns(md, tokenizer->pretokenizer)
                    && digest_strings(md, load->tokens, load->tokens == NULL ? 0 : count)
-                   && digest_strings(md, load->merges, load->merge_count)
+                   && digest_merges(md, load->merges, load->merge_count)
                    && digest(md, load->scores, load->scores == NULL ? 0 : count * sizeof(float))
                    && digest(md, tokenizer->types, count)
                    && digest(md, tokenizer->is_end, count * sizeof(bool))
@@ -179,15 +149,16 @@ take_fingerprint(struct load *load)
 }
 
 static enum status
-load_all(struct load *load)
+finish(struct load *load)
 {
-    TRY(load_model(load));
-    TRY(tokenizer_load_tokens(load));
-    TRY(load_special_ids(load));
+    struct tokenizer *tokenizer = load->tokenizer;
+
+    if (tokenizer->bos == TOKENIZER_NONE) {
+        tokenizer->adds_bos = false;
+    }
     TRY(tokenizer_index_tokens(load));
-    TRY(tokenizer_load_pairs(load));
-    TRY(load_template(load));
-    mark_ends(load->tokenizer);
+    TRY(tokenizer_index_pairs(load));
+    mark_ends(tokenizer);
     return take_fingerprint(load);
 }
 
@@ -205,14 +176,18 @@ new_empty(void)
 }
 
 enum status
-tokenizer_new(const struct gguf *gguf, struct tokenizer **tokenizer_out)
+tokenizer_load(const char *file, tokenizer_read_fn read, const void *source,
+               struct tokenizer **tokenizer_out)
 {
-    struct load load = {.gguf = gguf, .file = gguf_path(gguf), .tokenizer = new_empty()};
+    struct load load = {.file = file, .tokenizer = new_empty()};
 
     if (load.tokenizer == NULL) {
         return ERR(ST_NO_MEMORY, "%s: tokenizer", load.file);
     }
-    enum status st = load_all(&load);
+    enum status st = read(&load, source);
+    if (st == ST_OK) {
+        st = finish(&load);
+    }
     mem_free(load.tokens);
     mem_free(load.merges);
     mem_free(load.scores);

@@ -23,6 +23,15 @@ enum token_type { /* the file format's numbers */
     TOKEN_BYTE = 6,
 };
 
+/* Where SentencePiece puts a space. */
+enum space_prefix {
+    SPACE_PREFIX_NONE,
+    SPACE_PREFIX_EACH_RUN,  /* in front of a text and after a special token */
+    SPACE_PREFIX_IF_NONE,   /* the same, unless one is there */
+    SPACE_PREFIX_FIRST_RUN, /* in front of a text that does not start with a special token or a
+                             * space */
+};
+
 /* SentencePiece, whose text is one word without end, is cut where no token has the two characters
  * side by side: no merge could reach across.  A bit says "some token may have them". */
 #define JOIN_BITS 20
@@ -43,7 +52,7 @@ struct tokenizer {
     uint32_t byte_ids[256];            /* TOKENIZER_NONE where there is no token */
     uint32_t bos, unknown;             /* TOKENIZER_NONE if there is none */
     bool adds_bos;
-    bool adds_space; /* in front of a text and after a special token */
+    enum space_prefix space_prefix;
     char *chat_template;
     size_t chat_template_bytes;
     uint8_t fingerprint[32];

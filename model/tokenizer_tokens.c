@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/tokenizer_load.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "common/mem.h"
 #include "common/utf8.h"
-#include "model/config.h"
 
 /* Byte-level BPE writes each byte as a visible character: itself where it is one in Latin-1, else
  * the next code point from U+0100 on. */
@@ -42,9 +39,8 @@ tokenizer_from_byte_level(const struct load *load, const char *text, size_t leng
     return true;
 }
 
-/* SentencePiece: U+2581 is a space.  False if the text has spaces of its own, which no run has. */
-static bool
-from_spm(const char *text, size_t length, char *out, size_t *length_out)
+bool
+tokenizer_from_spm(const char *text, size_t length, char *out, size_t *length_out)
 {
     bool is_clean = true;
 
@@ -76,106 +72,25 @@ output_bytes_max(const char *text, size_t length)
 }
 
 static enum status
-read_tokens(struct load *load)
+check_texts(const struct load *load)
 {
-    struct tokenizer *tokenizer = load->tokenizer;
-    size_t count;
-
-    TRY(gguf_array_count(load->gguf, KEY_TOKENS, &count));
-    if (count == 0 || count > MODEL_VOCAB_MAX) {
-        return ERR(ST_INVALID, "%s: key %s: %zu tokens; 1 to %u are served", load->file, KEY_TOKENS,
-                   count, MODEL_VOCAB_MAX);
-    }
-    tokenizer->vocab_size = (uint32_t)count;
-    load->tokens = mem_zalloc(count, sizeof(load->tokens[0]));
-    tokenizer->types = mem_zalloc(count, sizeof(tokenizer->types[0]));
-    tokenizer->is_end = mem_zalloc(count, sizeof(tokenizer->is_end[0]));
-    if (load->tokens == NULL || tokenizer->types == NULL || tokenizer->is_end == NULL) {
-        return ERR(ST_NO_MEMORY, "%s: %zu tokens", load->file, count);
-    }
-    TRY(gguf_array_strings(load->gguf, KEY_TOKENS, load->tokens, count));
-    for (size_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < load->tokenizer->vocab_size; i++) {
         size_t good = utf8_check(load->tokens[i].bytes, load->tokens[i].length);
 
         if (good < load->tokens[i].length) {
-            return ERR(ST_INVALID, "%s: key %s: token %zu is not UTF-8 at byte %zu", load->file,
-                       KEY_TOKENS, i, good);
+            return ERR(ST_INVALID, "%s: %s: token %u is not UTF-8 at byte %zu", load->file,
+                       load->tokens_at, i, good);
         }
         if (load->tokens[i].length > 2 * DETOKENIZER_OUT_MAX) {
-            return ERR(ST_INVALID, "%s: key %s: token %zu has %zu bytes; at most %d are served",
-                       load->file, KEY_TOKENS, i, load->tokens[i].length, DETOKENIZER_OUT_MAX);
+            return ERR(ST_INVALID, "%s: %s: token %u has %zu bytes; at most %d are served",
+                       load->file, load->tokens_at, i, load->tokens[i].length, DETOKENIZER_OUT_MAX);
         }
     }
     return ST_OK;
 }
 
-/* ST_INVALID unless the array has one element for each token. */
-static enum status
-check_count(const struct load *load, const char *key)
-{
-    size_t count;
-
-    TRY(gguf_array_count(load->gguf, key, &count));
-    if (count != load->tokenizer->vocab_size) {
-        return ERR(ST_INVALID, "%s: key %s: %zu values for %u tokens", load->file, key, count,
-                   load->tokenizer->vocab_size);
-    }
-    return ST_OK;
-}
-
-static enum status
-read_types(struct load *load)
-{
-    struct tokenizer *tokenizer = load->tokenizer;
-    uint32_t count = tokenizer->vocab_size;
-
-    if (!gguf_has(load->gguf, KEY_TYPES)) {
-        memset(tokenizer->types, TOKEN_NORMAL, count);
-        return ST_OK;
-    }
-    TRY(check_count(load, KEY_TYPES));
-    int32_t *types = mem_zalloc(count, sizeof(types[0]));
-    if (types == NULL) {
-        return ERR(ST_NO_MEMORY, "%s: types of %u tokens", load->file, count);
-    }
-    enum status st = gguf_array_i32(load->gguf, KEY_TYPES, types, count);
-    for (uint32_t i = 0; st == ST_OK && i < count; i++) {
-        if (types[i] < TOKEN_NORMAL || types[i] > TOKEN_BYTE) {
-            st = ERR(ST_INVALID, "%s: key %s: token %u has the unknown type %" PRId32, load->file,
-                     KEY_TYPES, i, types[i]);
-        }
-        tokenizer->types[i] = (uint8_t)types[i];
-    }
-    mem_free(types);
-    return st;
-}
-
-static enum status
-read_scores(struct load *load)
-{
-    uint32_t count = load->tokenizer->vocab_size;
-
-    if (load->tokenizer->kind != TOKENIZER_SPM) {
-        return ST_OK;
-    }
-    TRY(check_count(load, KEY_SCORES));
-    load->scores = mem_zalloc(count, sizeof(load->scores[0]));
-    if (load->scores == NULL) {
-        return ERR(ST_NO_MEMORY, "%s: scores of %u tokens", load->file, count);
-    }
-    TRY(gguf_array_f32(load->gguf, KEY_SCORES, load->scores, count));
-    for (uint32_t i = 0; i < count; i++) {
-        if (isnan(load->scores[i])) {
-            return ERR(ST_INVALID, "%s: key %s: token %u has no number for a score", load->file,
-                       KEY_SCORES, i);
-        }
-    }
-    return ST_OK;
-}
-
-/* A token written <0xNN>; -1 if it is written otherwise. */
-static int
-byte_token(struct gguf_string token)
+int
+tokenizer_byte_token(struct gguf_string token)
 {
     static const char digits[] = "0123456789ABCDEF";
     const char *high, *low;
@@ -197,11 +112,12 @@ decode_token(struct load *load, uint32_t id, char *out, size_t *length_out, bool
 
     *is_mergeable_out = false;
     if (tokenizer->types[id] == TOKEN_BYTE) {
-        int byte = byte_token(token);
+        int byte = tokenizer_byte_token(token);
 
         if (byte < 0 || tokenizer->byte_ids[byte] != TOKENIZER_NONE) {
-            return ERR(ST_INVALID, "%s: key %s: token %u is a byte, but %s", load->file, KEY_TOKENS,
-                       id, byte < 0 ? "not written <0xNN>" : "so is another of that value");
+            return ERR(ST_INVALID, "%s: %s: token %u is a byte, but %s", load->file,
+                       load->tokens_at, id,
+                       byte < 0 ? "not written <0xNN>" : "so is another of that value");
         }
         tokenizer->byte_ids[byte] = id;
         out[0] = (char)byte;
@@ -210,14 +126,14 @@ decode_token(struct load *load, uint32_t id, char *out, size_t *length_out, bool
         memcpy(out, token.bytes, token.length);
         *length_out = token.length;
     } else if (tokenizer->kind == TOKENIZER_SPM) {
-        *is_mergeable_out = from_spm(token.bytes, token.length, out, length_out);
+        *is_mergeable_out = tokenizer_from_spm(token.bytes, token.length, out, length_out);
     } else {
         *is_mergeable_out =
             tokenizer_from_byte_level(load, token.bytes, token.length, out, length_out);
     }
     if (output_bytes_max(out, *length_out) > DETOKENIZER_OUT_MAX) {
-        return ERR(ST_INVALID, "%s: key %s: token %u may give more than %d bytes of text",
-                   load->file, KEY_TOKENS, id, DETOKENIZER_OUT_MAX);
+        return ERR(ST_INVALID, "%s: %s: token %u may give more than %d bytes of text", load->file,
+                   load->tokens_at, id, DETOKENIZER_OUT_MAX);
     }
     *is_mergeable_out = *is_mergeable_out && *length_out > 0;
     return ST_OK;
@@ -235,8 +151,8 @@ index_texts(struct load *load)
         bytes += load->tokens[i].length;
     }
     if (bytes > VOCAB_BYTES_MAX) {
-        return ERR(ST_INVALID, "%s: key %s: %zu bytes of tokens; at most %u are served", load->file,
-                   KEY_TOKENS, bytes, VOCAB_BYTES_MAX);
+        return ERR(ST_INVALID, "%s: %s: %zu bytes of tokens; at most %u are served", load->file,
+                   load->tokens_at, bytes, VOCAB_BYTES_MAX);
     }
     texts->bytes = mem_zalloc(bytes, 1);
     texts->offsets = mem_zalloc((size_t)tokenizer->vocab_size + 1, sizeof(texts->offsets[0]));
@@ -256,8 +172,8 @@ index_texts(struct load *load)
         }
         uint32_t twin = text_index_find(&tokenizer->index, texts, out, length);
         if (twin != TOKENIZER_NONE) {
-            return ERR(ST_INVALID, "%s: key %s: tokens %u and %u are the same", load->file,
-                       KEY_TOKENS, twin, i);
+            return ERR(ST_INVALID, "%s: %s: tokens %u and %u are the same", load->file,
+                       load->tokens_at, twin, i);
         }
         text_index_add(&tokenizer->index, texts, i);
         if (tokenizer->kind == TOKENIZER_BPE && length == 1) {
@@ -291,25 +207,18 @@ index_specials(struct load *load)
         if (is_special(tokenizer, i) && token.length > 0
             && !special_index_add(&tokenizer->specials, token.bytes, token.length, i,
                                   tokenizer->types[i] != TOKEN_USER_DEFINED)) {
-            return ERR(ST_INVALID, "%s: key %s: special token %u is written like an earlier one",
-                       load->file, KEY_TOKENS, i);
+            return ERR(ST_INVALID, "%s: %s: special token %u is written like an earlier one",
+                       load->file, load->tokens_at, i);
         }
     }
     return ST_OK;
 }
 
 enum status
-tokenizer_load_tokens(struct load *load)
-{
-    fill_byte_characters(load);
-    TRY(read_tokens(load));
-    TRY(read_types(load));
-    return read_scores(load);
-}
-
-enum status
 tokenizer_index_tokens(struct load *load)
 {
+    fill_byte_characters(load);
+    TRY(check_texts(load));
     TRY(index_texts(load));
     return index_specials(load);
 }

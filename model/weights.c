@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One table says which tensor of the file becomes which rows of which weight; planning, checking
- * for strangers and loading all read it.  A tensor is converted row by row: de-quantised to
- * float32, then kept or rounded to bfloat16.
+/* One table says which tensor of a file becomes which rows of which weight; planning, checking for
+ * strangers and loading all read it.  A tensor is converted row by row: de-quantised to float32,
+ * then kept or rounded to bfloat16.  Both kinds of file have the same tensors by other names.
  *
  * The permutation: GGUF's converter stores the rows of each head of Q and K so that rotation pairs
  * are neighbours (2i, 2i + 1).  Checkpoints and our kernels pair (i, i + D/2).  Row 2i + j of the
- * file is row j * D/2 + i here.  Scores do not change, for Q and K move alike. */
+ * file is row j * D/2 + i here.  Scores do not change, for Q and K move alike.  safetensors are
+ * checkpoints as they are. */
 #include "model/weights.h"
 
 #include <assert.h>
@@ -29,14 +30,27 @@ enum extent {
     EXTENT_KV, /* Hkv * D */
 };
 
+enum dialect {
+    DIALECT_GGUF,
+    DIALECT_HF,
+    DIALECTS,
+};
+
+static const char *const layer_prefixes[DIALECTS] = {"blk.", "model.layers."};
+
+/* Tensors without effect: the first is in the config's frequencies, the others are buffers that old
+ * Llama checkpoints carry. */
+static const char *const ignored_names[DIALECTS] = {"rope_freqs.weight",
+                                                    "self_attn.rotary_emb.inv_freq"};
+
 struct source {
-    const char *name; /* of a layer's tensor: without "blk.N." */
+    const char *name; /* in GGUF; of a layer's tensor: without "blk.N." */
     enum weight weight;
     enum extent rows;
     enum extent cols;
     enum extent after[2]; /* rows of the fused weight in front of this one; ONE = none */
     bool is_layered;
-    bool is_permuted;
+    bool is_permuted; /* in GGUF */
 };
 
 static const struct source sources[] = {
@@ -55,6 +69,22 @@ static const struct source sources[] = {
 };
 
 #define SOURCES (sizeof(sources) / sizeof(sources[0]))
+
+/* The same tensors in a Hugging Face directory; a layer's without "model.layers.N.". */
+static const char *const hf_names[] = {
+    "model.embed_tokens.weight", "lm_head.weight",          "model.norm.weight",
+    "input_layernorm.weight",    "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight",   "self_attn.o_proj.weight", "post_attention_layernorm.weight",
+    "mlp.gate_proj.weight",      "mlp.up_proj.weight",      "mlp.down_proj.weight",
+};
+
+static_assert(sizeof(hf_names) / sizeof(hf_names[0]) == SOURCES, "a name for every source");
+
+static const char *
+source_name(enum dialect dialect, size_t source)
+{
+    return dialect == DIALECT_GGUF ? sources[source].name : hf_names[source];
+}
 
 static uint64_t
 extent(const struct model_config *config, enum extent which)
@@ -163,29 +193,123 @@ weights_offset(const struct weights_plan *plan, enum weight kind, uint32_t layer
     return plan->base[kind] + layer * plan->stride[kind];
 }
 
+uint64_t
+weights_elements(const struct model_config *config, enum weight kind)
+{
+    uint64_t elements = 0;
+
+    for (size_t i = 0; i < SOURCES; i++) {
+        if (sources[i].weight == kind) {
+            elements += extent(config, sources[i].rows) * extent(config, sources[i].cols);
+        }
+    }
+    return elements;
+}
+
+/* -- Files --------------------------------------------------------------------------------- */
+
+/* Where the tensors are. */
+struct origin {
+    const char *path;
+    enum dialect dialect;
+    const struct gguf *gguf;
+    const struct safetensors *const *files; /* [file_count] */
+    size_t file_count;
+};
+
+/* A tensor of either kind of file. */
+struct view {
+    const char *file;
+    struct gguf_string name;
+    enum gguf_tensor_type type;
+    uint32_t n_dims;
+    const uint64_t *dims; /* as in the file */
+    uint64_t rows, cols;  /* rows 0: no matrix */
+    const uint8_t *data;
+};
+
+static struct view
+view_gguf(const struct gguf *gguf, const struct gguf_tensor *tensor)
+{
+    bool is_matrix = tensor->dims[2] == 1 && tensor->dims[3] == 1;
+
+    return (struct view){.file = gguf_path(gguf),
+                         .name = tensor->name,
+                         .type = tensor->type,
+                         .n_dims = tensor->n_dims,
+                         .dims = tensor->dims,
+                         .rows = is_matrix ? tensor->dims[1] : 0,
+                         .cols = tensor->dims[0],
+                         .data = tensor->data};
+}
+
+static struct view
+view_safetensors(const struct safetensors *file, const struct safetensors_tensor *tensor)
+{
+    bool is_matrix = tensor->n_dims == 1 || tensor->n_dims == 2;
+
+    return (struct view){.file = safetensors_path(file),
+                         .name = tensor->name,
+                         .type = tensor->type,
+                         .n_dims = tensor->n_dims,
+                         .dims = tensor->shape,
+                         .rows = !is_matrix            ? 0
+                                 : tensor->n_dims == 1 ? 1
+                                                       : tensor->shape[0],
+                         .cols = is_matrix ? tensor->shape[tensor->n_dims - 1] : 0,
+                         .data = tensor->data};
+}
+
+static bool
+find_tensor(const struct origin *origin, const char *name, struct view *view_out)
+{
+    if (origin->dialect == DIALECT_GGUF) {
+        const struct gguf_tensor *tensor = gguf_tensor_find(origin->gguf, name);
+
+        if (tensor != NULL) {
+            *view_out = view_gguf(origin->gguf, tensor);
+        }
+        return tensor != NULL;
+    }
+    for (size_t i = 0; i < origin->file_count; i++) {
+        const struct safetensors_tensor *tensor = safetensors_find(origin->files[i], name);
+
+        if (tensor != NULL) {
+            *view_out = view_safetensors(origin->files[i], tensor);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* -- Load ---------------------------------------------------------------------------------- */
 
 static bool
-is_expected(const struct model_config *config, struct gguf_string name)
+is_expected(const struct model_config *config, enum dialect dialect, struct gguf_string name)
 {
+    size_t prefix_length = strlen(layer_prefixes[dialect]);
     char text[80] = {0};
+    const char *rest = text;
     unsigned layer;
-    int prefix = 0;
-    bool is_layered;
+    int digits = 0;
+    bool is_layered = false;
 
     if (name.length >= sizeof(text)) {
         return false;
     }
     memcpy(text, name.bytes, name.length);
-    if (strcmp(text, "rope_freqs.weight") == 0) { /* is in the config's frequencies */
-        return true;
+    if (strncmp(text, layer_prefixes[dialect], prefix_length) == 0) {
+        is_layered = sscanf(text + prefix_length, "%u.%n", &layer, &digits) == 1 && digits > 0;
+        rest = text + prefix_length + digits;
     }
-    is_layered = sscanf(text, "blk.%u.%n", &layer, &prefix) == 1 && prefix > 0;
     if (is_layered && layer >= config->L) {
         return false;
     }
+    if (is_layered == (dialect == DIALECT_HF) && strcmp(rest, ignored_names[dialect]) == 0) {
+        return true;
+    }
     for (size_t i = 0; i < SOURCES; i++) {
-        if (sources[i].is_layered == is_layered && strcmp(sources[i].name, text + prefix) == 0) {
+        if (sources[i].is_layered == is_layered && strcmp(source_name(dialect, i), rest) == 0) {
             return true;
         }
     }
@@ -193,50 +317,83 @@ is_expected(const struct model_config *config, struct gguf_string name)
 }
 
 static enum status
-refuse_strangers(const struct gguf *gguf, const struct model_config *config)
+refuse_stranger(const struct model_config *config, enum dialect dialect, const char *file,
+                struct gguf_string name)
 {
-    for (size_t i = 0; i < gguf_tensor_count(gguf); i++) {
-        const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
+    if (is_expected(config, dialect, name)) {
+        return ST_OK;
+    }
+    return ERR(ST_INVALID,
+               "%s: tensor %.*s is not part of a model that is served; ignoring it would change "
+               "the results",
+               file, (int)name.length, name.bytes);
+}
 
-        if (!is_expected(config, tensor->name)) {
-            return ERR(ST_INVALID,
-                       "%s: tensor %.*s is not part of a model that is served; ignoring it would "
-                       "change the results",
-                       gguf_path(gguf), (int)tensor->name.length, tensor->name.bytes);
+static enum status
+refuse_strangers(const struct origin *origin, const struct model_config *config)
+{
+    size_t count = origin->dialect == DIALECT_GGUF ? gguf_tensor_count(origin->gguf) : 0;
+
+    for (size_t i = 0; i < count; i++) {
+        TRY(refuse_stranger(config, DIALECT_GGUF, origin->path,
+                            gguf_tensor_at(origin->gguf, i)->name));
+    }
+    for (size_t f = 0; f < origin->file_count; f++) {
+        const struct safetensors *file = origin->files[f];
+
+        for (size_t i = 0; i < safetensors_count(file); i++) {
+            TRY(refuse_stranger(config, DIALECT_HF, safetensors_path(file),
+                                safetensors_at(file, i)->name));
         }
     }
     return ST_OK;
 }
 
-static enum status
-check_shape(const struct gguf *gguf, const struct gguf_tensor *tensor, uint64_t rows, uint64_t cols)
+/* The shape as the file gives it, for messages. */
+static const char *
+show_shape(const struct view *view, char text[100])
 {
-    if (tensor->dims[0] == cols && tensor->dims[1] == rows && tensor->dims[2] == 1
-        && tensor->dims[3] == 1) {
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < view->n_dims; i++) {
+        length += (size_t)snprintf(text + length, 100 - length, "%s%" PRIu64, i == 0 ? "" : ", ",
+                                   view->dims[i]);
+    }
+    text[length] = '\0';
+    return text;
+}
+
+static enum status
+check_shape(const struct view *view, uint64_t rows, uint64_t cols)
+{
+    char shape[100];
+
+    if (view->rows == rows && view->cols == cols) {
         return ST_OK;
     }
-    return ERR(ST_INVALID,
-               "%s: tensor %.*s is [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
-               "], not %" PRIu64 " rows of %" PRIu64,
-               gguf_path(gguf), (int)tensor->name.length, tensor->name.bytes, tensor->dims[0],
-               tensor->dims[1], tensor->dims[2], tensor->dims[3], rows, cols);
+    return ERR(ST_INVALID, "%s: tensor %.*s is [%s], not %" PRIu64 " rows of %" PRIu64, view->file,
+               (int)view->name.length, view->name.bytes, show_shape(view, shape), rows, cols);
 }
 
 static void
-convert_row(const struct gguf_tensor *tensor, uint64_t row, enum weight_type type, uint8_t *to)
+convert_row(const struct view *view, uint64_t row, enum weight_type type, uint8_t *to)
 {
-    uint64_t cols = tensor->dims[0];
-    const uint8_t *from = (const uint8_t *)tensor->data + row * dequant_bytes(tensor->type, cols);
+    uint64_t cols = view->cols;
+    const uint8_t *from = view->data + row * dequant_bytes(view->type, cols);
     float chunk[CHUNK_ELEMENTS];
 
     if (type == WEIGHT_F32) {
-        dequant(tensor->type, from, cols, (float *)(void *)to);
+        dequant(view->type, from, cols, (float *)(void *)to);
+        return;
+    }
+    if (view->type == GGUF_TENSOR_BF16) {
+        memcpy(to, from, dequant_bytes(view->type, cols));
         return;
     }
     for (uint64_t done = 0; done < cols; done += CHUNK_ELEMENTS) {
         size_t n = cols - done < CHUNK_ELEMENTS ? cols - done : CHUNK_ELEMENTS;
 
-        dequant(tensor->type, from + dequant_bytes(tensor->type, done), n, chunk);
+        dequant(view->type, from + dequant_bytes(view->type, done), n, chunk);
         dequant_to_bf16(chunk, n, (uint16_t *)(void *)to + done);
     }
 }
@@ -251,32 +408,62 @@ permuted(uint64_t row, uint32_t D)
 }
 
 static enum status
-load_source(const struct gguf *gguf, const struct model_config *config,
-            const struct weights_plan *plan, const struct source *source, uint32_t layer,
-            uint8_t *memory, size_t *bytes_done)
+load_source(const struct origin *origin, const struct model_config *config,
+            const struct weights_plan *plan, size_t index, uint32_t layer, uint8_t *memory,
+            size_t *bytes_done)
 {
+    const struct source *source = &sources[index];
+    const char *own_name = source_name(origin->dialect, index);
     uint64_t rows = extent(config, source->rows);
     uint64_t cols = extent(config, source->cols);
     size_t row_bytes = cols * element_bytes(plan->type);
-    const struct gguf_tensor *tensor;
+    bool is_permuted = source->is_permuted && origin->dialect == DIALECT_GGUF;
+    struct view view;
     uint8_t *to;
     char name[80];
 
-    (void)snprintf(name, sizeof(name), "blk.%" PRIu32 ".%s", layer, source->name);
-    tensor = gguf_tensor_find(gguf, source->is_layered ? name : source->name);
-    if (tensor == NULL) {
-        return ERR(ST_INVALID, "%s: tensor %s is missing", gguf_path(gguf),
-                   source->is_layered ? name : source->name);
+    if (source->is_layered) {
+        (void)snprintf(name, sizeof(name), "%s%" PRIu32 ".%s", layer_prefixes[origin->dialect],
+                       layer, own_name);
+    } else {
+        (void)snprintf(name, sizeof(name), "%s", own_name);
     }
-    TRY(check_shape(gguf, tensor, rows, cols));
+    if (!find_tensor(origin, name, &view)) {
+        return ERR(ST_INVALID, "%s: tensor %s is missing", origin->path, name);
+    }
+    TRY(check_shape(&view, rows, cols));
     to = memory + weights_offset(plan, source->weight, layer)
          + rows_before(config, source) * row_bytes;
     for (uint64_t row = 0; row < rows; row++) {
-        uint64_t target = source->is_permuted ? permuted(row, config->D) : row;
+        uint64_t target = is_permuted ? permuted(row, config->D) : row;
 
-        convert_row(tensor, row, plan->type, to + target * row_bytes);
+        convert_row(&view, row, plan->type, to + target * row_bytes);
     }
     *bytes_done += rows * row_bytes;
+    return ST_OK;
+}
+
+static enum status
+load_all(const struct origin *origin, const struct model_config *config,
+         const struct weights_plan *plan, void *memory, weights_progress_fn progress,
+         void *progress_arg)
+{
+    size_t bytes_done = 0;
+
+    TRY(refuse_strangers(origin, config));
+    for (size_t i = 0; i < SOURCES; i++) {
+        uint32_t layers = sources[i].is_layered ? config->L : 1;
+
+        if (is_shared(config, &sources[i])) {
+            continue;
+        }
+        for (uint32_t layer = 0; layer < layers; layer++) {
+            TRY(load_source(origin, config, plan, i, layer, memory, &bytes_done));
+            if (progress != NULL) {
+                progress(progress_arg, bytes_done, plan->bytes);
+            }
+        }
+    }
     return ST_OK;
 }
 
@@ -285,21 +472,40 @@ weights_load(const struct gguf *gguf, const struct model_config *config,
              const struct weights_plan *plan, void *memory, weights_progress_fn progress,
              void *progress_arg)
 {
-    size_t bytes_done = 0;
+    struct origin origin = {.path = gguf_path(gguf), .dialect = DIALECT_GGUF, .gguf = gguf};
 
-    TRY(refuse_strangers(gguf, config));
-    for (size_t i = 0; i < SOURCES; i++) {
-        uint32_t layers = sources[i].is_layered ? config->L : 1;
+    return load_all(&origin, config, plan, memory, progress, progress_arg);
+}
 
-        if (is_shared(config, &sources[i])) {
-            continue;
-        }
-        for (uint32_t layer = 0; layer < layers; layer++) {
-            TRY(load_source(gguf, config, plan, &sources[i], layer, memory, &bytes_done));
-            if (progress != NULL) {
-                progress(progress_arg, bytes_done, plan->bytes);
-            }
-        }
+/* Some checkpoints store tied embeddings twice.  Two that differ are a contradiction. */
+static enum status
+check_tied_output(const struct origin *origin, const struct model_config *config)
+{
+    struct view embed, output;
+
+    if (!config->has_tied_embeddings || !find_tensor(origin, "lm_head.weight", &output)
+        || !find_tensor(origin, "model.embed_tokens.weight", &embed)) {
+        return ST_OK;
+    }
+    if (output.type != embed.type || output.rows != embed.rows || output.cols != embed.cols
+        || memcmp(output.data, embed.data, embed.rows * dequant_bytes(embed.type, embed.cols))
+               != 0) {
+        return ERR(ST_INVALID,
+                   "%s: tensor lm_head.weight differs from the embedding, but "
+                   "tie_word_embeddings is true",
+                   output.file);
     }
     return ST_OK;
+}
+
+enum status
+weights_load_hf(const char *path, const struct safetensors *const *files, size_t count,
+                const struct model_config *config, const struct weights_plan *plan, void *memory,
+                weights_progress_fn progress, void *progress_arg)
+{
+    struct origin origin = {
+        .path = path, .dialect = DIALECT_HF, .files = files, .file_count = count};
+
+    TRY(check_tied_output(&origin, config));
+    return load_all(&origin, config, plan, memory, progress, progress_arg);
 }

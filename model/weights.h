@@ -2,7 +2,7 @@
 /* weights - a checkpoint's tensors in the order and the element type that the kernels read.
  *
  * The plan says where each weight lies in one contiguous piece of memory (the weights arena, shared
- * by the workers of a device), the load fills it from a file.  QKV and gate-up are fused by rows.
+ * by the workers of a device), the load fills it from files.  QKV and gate-up are fused by rows.
  * Rows of Q and K are un-permuted from GGUF's interleaved pairs to halves, so one RoPE pairing
  * (i, i + D/2) reaches the kernels. */
 #ifndef MODEL_WEIGHTS_H
@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "model/config.h"
 #include "model/gguf.h"
+#include "model/safetensors.h"
 
 enum weight {
     WEIGHT_EMBED,     /* [V, C] */
@@ -49,6 +50,9 @@ enum status weights_plan(const struct model_config *config, enum weight_type typ
 /* Byte offset of a weight; `layer` is ignored where there is one for the model. */
 size_t weights_offset(const struct weights_plan *plan, enum weight kind, uint32_t layer);
 
+/* Elements of a weight of one layer. */
+uint64_t weights_elements(const struct model_config *config, enum weight kind);
+
 typedef void (*weights_progress_fn)(void *arg, size_t bytes_done, size_t bytes_total);
 
 /* Converts all tensors into `memory` (plan->bytes).  ST_INVALID names the file, tensor and reason:
@@ -57,5 +61,11 @@ typedef void (*weights_progress_fn)(void *arg, size_t bytes_done, size_t bytes_t
 enum status weights_load(const struct gguf *gguf, const struct model_config *config,
                          const struct weights_plan *plan, void *memory,
                          weights_progress_fn progress, void *progress_arg);
+
+/* The same from the safetensors files of a Hugging Face directory, whose path is for messages.  No
+ * name occurs in two of them.  An output matrix beside tied embeddings must equal the embedding. */
+enum status weights_load_hf(const char *path, const struct safetensors *const *files, size_t count,
+                            const struct model_config *config, const struct weights_plan *plan,
+                            void *memory, weights_progress_fn progress, void *progress_arg);
 
 #endif
