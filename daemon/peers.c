@@ -168,6 +168,17 @@ peers_beat(struct kvasird *d, uint64_t now_us)
     deliver(d);
 }
 
+void
+peers_farewell(struct kvasird *d)
+{
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (d->peers[i].state == PEER_READY && !d->peers[i].is_drain_sent) {
+            send_drain(d, i);
+        }
+    }
+    deliver(d);
+}
+
 size_t
 peers_poll_fill(const struct kvasird *d, struct pollfd fds[SCHED_WORKERS_MAX])
 {

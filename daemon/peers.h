@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peers - the workers as the daemon knows them: attached, ready, silent, gone.
  *
- *   attached --Ready--> ready --5 heartbeats missed, Bye--> silent
- *      any of them --pidfd: the process is gone--> free
+ *   attached --Ready--> ready --heartbeats missed, Bye--> silent
+ *   any of them --pidfd: the process is gone--> free
  *
- * Only the pidfd says that a process is gone; silence moves its requests, its blocks stay fenced. 
+ * Only the pidfd says that a process is gone; silence moves its requests, its blocks stay fenced.
  * A silent worker that speaks again is told that it is fenced, and exits. */
 #ifndef DAEMON_PEERS_H
 #define DAEMON_PEERS_H
@@ -49,6 +49,9 @@ void peers_message(struct kvasird *d, const struct message *message);
 
 /* Heartbeats out, silence noticed, drained workers told.  To be called every heartbeat. */
 void peers_beat(struct kvasird *d, uint64_t now_us);
+
+/* The daemon stops and nothing runs any more: tells all workers to leave. */
+void peers_farewell(struct kvasird *d);
 
 /* The pidfds to wait for; then what has become of them. */
 size_t peers_poll_fill(const struct kvasird *d, struct pollfd fds[SCHED_WORKERS_MAX]);

@@ -13,6 +13,8 @@
 #include "common/log.h"
 #include "common/notify.h"
 
+#define FAREWELL_US 2000000u /* for workers to leave before we do */
+
 enum {
     FD_SIGNAL,
     FD_INGEST,
@@ -64,16 +66,28 @@ take_signals(struct kvasird *d)
     }
 }
 
-/* Drained, or out of patience? */
+/* Drained, and the workers have said farewell; or out of patience. */
 static bool
-is_done(const struct kvasird *d)
+is_done(struct kvasird *d)
 {
     struct sched_gauges now = sched_gauges(d->sched);
+    uint64_t now_us = clock_now_us();
 
     if (d->stop_by_us == 0) {
         return false;
     }
-    return d->must_stop || now.waiting + now.running == 0 || clock_now_us() >= d->stop_by_us;
+    if (d->must_stop || now_us >= d->stop_by_us) {
+        return true;
+    }
+    if (now.waiting + now.running > 0) {
+        return false;
+    }
+    if (!d->has_said_farewell) {
+        d->has_said_farewell = true;
+        d->stop_by_us = now_us + FAREWELL_US < d->stop_by_us ? now_us + FAREWELL_US : d->stop_by_us;
+        peers_farewell(d);
+    }
+    return sched_gauges(d->sched).workers_ready == 0;
 }
 
 static int
