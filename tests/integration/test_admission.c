@@ -22,7 +22,7 @@ START_TEST(a_request_that_can_never_fit_is_refused_at_once_with_both_sizes)
     /* 19 blocks for the document and 1 for query and answer, of a pool of 16. */
     ck_assert_msg(strstr(answer.message, "20") != NULL && strstr(answer.message, "16") != NULL,
                   "%s", answer.message);
-    ck_assert_uint_eq(host_counter(host, "requests_refused_size"), 1);
+    ck_assert_uint_eq(host_counter(host, "requests_refused"), 1);
     ck_assert_uint_eq(host_counter(host, "builds_started"), 0);
     host_stop(&host);
 }

@@ -108,7 +108,7 @@ START_TEST(a_deadline_ends_an_answer_and_gives_its_blocks_back)
     ask(host, &question, &answer);
     ck_assert_int_eq(answer.code, KVASIR_DEADLINE_EXCEEDED);
     host_wait_exactly(host, "blocks_own", 0);
-    ck_assert_uint_eq(host_counter(host, "requests_expired"), 1);
+    ck_assert_uint_eq(host_counter(host, "deadlines_passed"), 1);
     host_stop(&host);
 }
 END_TEST

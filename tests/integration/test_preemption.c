@@ -38,7 +38,7 @@ START_TEST(preempted_requests_finish_with_the_text_of_an_undisturbed_run)
         ask_ok(host, &question, &alone[i]);
         ck_assert_uint_eq(alone[i].preemptions, 0);
     }
-    ck_assert_uint_eq(host_counter(host, "preemptions"), 0);
+    ck_assert_uint_eq(host_counter(host, "requests_preempted"), 0);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct question question = make_question(i);
         askings[i] = asking_start(host, &question);
@@ -49,7 +49,7 @@ START_TEST(preempted_requests_finish_with_the_text_of_an_undisturbed_run)
         ck_assert_msg(together[i].code == KVASIR_OK, "%s", together[i].message);
         answer_assert_same(&alone[i], &together[i]);
     }
-    ck_assert_uint_gt(host_counter(host, "preemptions"), 0);
+    ck_assert_uint_gt(host_counter(host, "requests_preempted"), 0);
     ck_assert_uint_eq(together[0].preemptions, 0);
     ck_assert_uint_eq(host_counter(host, "blocks_own"), 0);
     free(alone);
