@@ -35,7 +35,7 @@ check_range(const char *name, double value, double min, double max, bool is_min_
     if (isfinite(value) && value <= max && (is_min_open ? value > min : value >= min)) {
         return ST_OK;
     }
-    return ERR(ST_INVALID, "sampling.%s is %g: it must be in %c%g, %g]", name, value,
+    return ERR(ST_INVALID, "sampling.%s is %.7g: it must be in %c%.7g, %.7g]", name, value,
                is_min_open ? '(' : '[', min, max);
 }
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memo's bounds, and tokeniser threads: every job comes back once, limits are refusals. */
+#include <poll.h>
+#include <string.h>
+
+#include "daemon/ingest.h"
+#include "daemon/memo.h"
+#include "tests/support/check_main.h"
+
+#include "kvasir/v1/rag.pb-c.h"
+
+static struct dockey
+name_of(uint8_t i)
+{
+    struct dockey name = {{i}};
+
+    return name;
+}
+
+static void
+put(struct memo *memo, uint8_t name, uint32_t count)
+{
+    uint32_t ids[256] = {name};
+    struct dockey key = name_of(name);
+    struct tokens *tokens;
+
+    ck_assert_int_eq(tokens_new(ids, count, &tokens), ST_OK);
+    ck_assert_int_eq(memo_put(memo, &key, tokens), ST_OK);
+    tokens_release(&tokens);
+}
+
+static bool
+has(struct memo *memo, uint8_t name)
+{
+    struct dockey key = name_of(name);
+    struct tokens *tokens = memo_find(memo, &key);
+    bool is_there = tokens != NULL;
+
+    ck_assert(!is_there || tokens_ids(tokens)[0] == name);
+    tokens_release(&tokens);
+    return is_there;
+}
+
+START_TEST(a_full_memo_drops_the_least_recently_used)
+{
+    struct memo *memo;
+
+    ck_assert_int_eq(memo_new(4096, &memo), ST_OK);
+    put(memo, 1, 256);
+    put(memo, 2, 256);
+    put(memo, 3, 256);
+    ck_assert(has(memo, 1)); /* now 2 is the oldest */
+    put(memo, 4, 256);
+    ck_assert(has(memo, 1) && !has(memo, 2) && has(memo, 3) && has(memo, 4));
+    ck_assert_uint_le(memo_stats(memo).bytes, 4096);
+    ck_assert_uint_eq(memo_stats(memo).evicted, 1);
+    memo_destroy(&memo);
+}
+END_TEST
+
+START_TEST(ids_larger_than_the_memo_are_refused_and_a_forgotten_name_is_gone)
+{
+    struct memo *memo;
+    struct tokens *tokens;
+    uint32_t ids[256] = {0};
+    struct dockey key = name_of(9);
+
+    ck_assert_int_eq(memo_new(512, &memo), ST_OK);
+    ck_assert_int_eq(tokens_new(ids, 256, &tokens), ST_OK);
+    ck_assert_int_eq(memo_put(memo, &key, tokens), ST_NO_MEMORY);
+    tokens_release(&tokens);
+    put(memo, 9, 10);
+    ck_assert(memo_forget(memo, &key));
+    ck_assert(!memo_forget(memo, &key));
+    ck_assert(!has(memo, 9));
+    memo_destroy(&memo);
+}
+END_TEST
+
+static void
+reader_open(struct reader *reader, struct tokenizer **tokenizer)
+{
+    ck_assert_int_eq(tokenizer_new_bytes(300, tokenizer), ST_OK);
+    *reader = (struct reader){.tokenizer = *tokenizer, .vocab_size = 300};
+    ck_assert_int_eq(memo_new(1u << 20, &reader->memo), ST_OK);
+    ck_assert_int_eq(memo_new(1u << 20, &reader->registered), ST_OK);
+}
+
+static void
+reader_close(struct reader *reader, struct tokenizer **tokenizer)
+{
+    memo_destroy(&reader->memo);
+    memo_destroy(&reader->registered);
+    tokenizer_destroy(tokenizer);
+}
+
+START_TEST(every_job_comes_back_once_with_its_own_result)
+{
+    struct reader reader;
+    struct tokenizer *tokenizer;
+    struct ingest *ingest;
+    struct ingest_job *job;
+    bool is_back[200] = {false};
+    uint32_t count = 0;
+
+    reader_open(&reader, &tokenizer);
+    ck_assert_int_eq(ingest_new(&reader, 3, &ingest), ST_OK);
+    for (uint64_t call = 0; call < 200; call++) {
+        Kvasir__V1__TokenizeRequest request = KVASIR__V1__TOKENIZE_REQUEST__INIT;
+        struct wire_buffer buffer = {0};
+        char text[16];
+
+        (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)call);
+        request.text = text;
+        ck_assert_int_eq(wire_pack(&buffer, &request.base), ST_OK);
+        ck_assert_int_eq(ingest_submit(ingest, call, METHOD_TOKENIZE, buffer.bytes, buffer.length),
+                         ST_OK);
+        wire_buffer_deinit(&buffer);
+    }
+    while (count < 200) {
+        struct pollfd item = {.fd = ingest_fd(ingest), .events = POLLIN};
+
+        ck_assert_int_eq(poll(&item, 1, 60000), 1);
+        while ((job = ingest_take(ingest)) != NULL) {
+            char text[16];
+
+            ck_assert_int_eq(job->status, ST_OK);
+            ck_assert(!is_back[job->call]);
+            is_back[job->call] = true;
+            (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)job->call);
+            ck_assert_uint_eq(tokens_count(job->reading.prompt.query), strlen(text));
+            ck_assert_uint_eq(tokens_ids(job->reading.prompt.query)[0], (uint32_t)text[0]);
+            ingest_job_destroy(&job);
+            count++;
+        }
+    }
+    ingest_destroy(&ingest);
+    reader_close(&reader, &tokenizer);
+}
+END_TEST
+
+START_TEST(more_jobs_than_the_limit_are_refused_by_name)
+{
+    struct reader reader;
+    struct tokenizer *tokenizer;
+    struct ingest *ingest;
+
+    reader_open(&reader, &tokenizer);
+    ck_assert_int_eq(ingest_new(&reader, 0, &ingest), ST_OK); /* nobody works them off */
+    for (uint64_t call = 0; call < INGEST_JOBS_MAX; call++) {
+        ck_assert_int_eq(ingest_submit(ingest, call, METHOD_TOKENIZE, "", 0), ST_OK);
+    }
+    ck_assert_int_eq(ingest_submit(ingest, 1, METHOD_TOKENIZE, "", 0), ST_NO_MEMORY);
+    ck_assert_str_eq(status_detail(), "1024 messages wait for tokenising: the limit is 1024");
+    ingest_destroy(&ingest); /* with jobs inside */
+    reader_close(&reader, &tokenizer);
+}
+END_TEST
+
+CHECK_MAIN("ingest", a_full_memo_drops_the_least_recently_used,
+           ids_larger_than_the_memo_are_refused_and_a_forgotten_name_is_gone,
+           every_job_comes_back_once_with_its_own_result,
+           more_jobs_than_the_limit_are_refused_by_name)

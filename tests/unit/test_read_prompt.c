@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of clients become prompts: what is refused, what a document's key depends on, where a BOS
+ * goes. */
+#include <math.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "daemon/read_prompt.h"
+#include "model/gguf.h"
+#include "model/tiny_model.h"
+#include "tests/support/check_main.h"
+
+#include "kvasir/v1/documents.pb-c.h"
+#include "kvasir/v1/rag.pb-c.h"
+
+#define MEMO_BYTES (1u << 20)
+
+struct rig {
+    void *bytes;
+    struct gguf *gguf;
+    struct tokenizer *tokenizer;
+    struct tokenizer_scratch *scratch;
+    struct wire_arena *arena;
+    struct reader reader;
+    struct reading reading;
+};
+
+static void
+rig_open(struct rig *rig)
+{
+    struct tiny_model_config config = tiny_model_defaults();
+    size_t length;
+
+    *rig = (struct rig){0};
+    ck_assert_int_eq(tiny_model_make(&config, &rig->bytes, &length), ST_OK);
+    ck_assert_int_eq(gguf_open_bytes("tiny", rig->bytes, length, &rig->gguf), ST_OK);
+    ck_assert_int_eq(tokenizer_new(rig->gguf, &rig->tokenizer), ST_OK);
+    ck_assert_int_eq(tokenizer_scratch_new(&rig->scratch), ST_OK);
+    ck_assert_int_eq(wire_arena_new(&rig->arena), ST_OK);
+    rig->reader.tokenizer = rig->tokenizer;
+    rig->reader.template_kind = TEMPLATE_CHATML;
+    rig->reader.vocab_size = config.V;
+    ck_assert_int_eq(memo_new(MEMO_BYTES, &rig->reader.memo), ST_OK);
+    ck_assert_int_eq(memo_new(MEMO_BYTES, &rig->reader.registered), ST_OK);
+}
+
+static void
+rig_close(struct rig *rig)
+{
+    prompt_deinit(&rig->reading.prompt);
+    memo_destroy(&rig->reader.memo);
+    memo_destroy(&rig->reader.registered);
+    wire_arena_destroy(&rig->arena);
+    tokenizer_scratch_destroy(&rig->scratch);
+    tokenizer_destroy(&rig->tokenizer);
+    gguf_close(&rig->gguf);
+    mem_free(rig->bytes);
+}
+
+static enum status
+read_message(struct rig *rig, enum method_id method, const ProtobufCMessage *message)
+{
+    struct wire_buffer buffer = {0};
+    enum status st;
+
+    prompt_deinit(&rig->reading.prompt);
+    ck_assert_int_eq(wire_pack(&buffer, message), ST_OK);
+    st = read_prompt(&rig->reader, rig->arena, rig->scratch, method, buffer.bytes, buffer.length,
+                     &rig->reading);
+    wire_buffer_deinit(&buffer);
+    return st;
+}
+
+/* A raw request over one segment of text. */
+struct raw {
+    Kvasir__V1__GenerateRequest request;
+    Kvasir__V1__Segment segment;
+    Kvasir__V1__Segment *segments[1];
+    Kvasir__V1__Sampling sampling;
+    char text[64], query[64];
+};
+
+static void
+raw_init(struct raw *raw, const char *text)
+{
+    kvasir__v1__generate_request__init(&raw->request);
+    kvasir__v1__segment__init(&raw->segment);
+    kvasir__v1__sampling__init(&raw->sampling);
+    (void)snprintf(raw->text, sizeof(raw->text), "%s", text);
+    (void)snprintf(raw->query, sizeof(raw->query), "why?");
+    raw->segment.text = raw->text;
+    raw->segments[0] = &raw->segment;
+    raw->request.n_segments = 1;
+    raw->request.segments = raw->segments;
+    raw->request.query = raw->query;
+    raw->request.sampling = &raw->sampling;
+}
+
+static void
+expect_refused(struct rig *rig, const struct raw *raw, const char *message)
+{
+    ck_assert_int_eq(read_message(rig, METHOD_GENERATE, &raw->request.base), ST_INVALID);
+    ck_assert_str_eq(status_detail(), message);
+}
+
+START_TEST(absent_sampling_fields_get_their_defaults_and_a_seed_is_chosen)
+{
+    struct rig rig;
+    struct raw raw;
+    const struct sampling *sampling = &rig.reading.prompt.sampling;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_uint_eq(sampling->max_tokens, SAMPLING_MAX_TOKENS_DEFAULT);
+    ck_assert(!sampling->has_max_tokens && !sampling->has_logprobs);
+    ck_assert(sampling->temperature == 0 && sampling->top_p == 1 && sampling->min_p == 0);
+    ck_assert(sampling->repetition_penalty == 1 && sampling->top_k == 0);
+    ck_assert_uint_eq(rig.reading.priority, PROMPT_PRIORITY_DEFAULT);
+    uint64_t seed = sampling->seed;
+
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert(sampling->seed != seed); /* one in 2^64 it is not */
+    raw.sampling.has_seed = true;
+    raw.sampling.seed = 7;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_uint_eq(sampling->seed, 7);
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_value_out_of_its_range_is_refused_by_name_with_the_range)
+{
+    struct rig rig;
+    struct raw raw;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    raw.sampling.has_temperature = true;
+    raw.sampling.temperature = -1;
+    expect_refused(&rig, &raw, "sampling.temperature is -1: it must be in [0, 100]");
+    raw.sampling.temperature = NAN;
+    expect_refused(&rig, &raw, "sampling.temperature is nan: it must be in [0, 100]");
+    raw.sampling.temperature = 1;
+    raw.sampling.has_top_p = true;
+    raw.sampling.top_p = 0;
+    expect_refused(&rig, &raw, "sampling.top_p is 0: it must be in (0, 1]");
+    raw.sampling.top_p = 1;
+    raw.sampling.has_max_tokens = true;
+    expect_refused(&rig, &raw, "sampling.max_tokens is 0: it must be in [1, 1048576]");
+    raw.sampling.max_tokens = 1;
+    raw.sampling.has_logprobs = true;
+    raw.sampling.logprobs = 21;
+    expect_refused(&rig, &raw, "sampling.logprobs is 21: it must be in [0, 20]");
+    raw.sampling.logprobs = 20;
+    raw.request.has_priority = true;
+    raw.request.priority = 101;
+    expect_refused(&rig, &raw, "priority is 101: the limit is 100");
+    raw.request.priority = 100;
+
+    char empty[] = "";
+    char *stops[] = {empty};
+
+    raw.sampling.n_stop = 1;
+    raw.sampling.stop = stops;
+    expect_refused(&rig, &raw, "sampling.stop[0] has 0 bytes: it must be 1 to 256");
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(contradictions_between_raw_and_chat_are_refused)
+{
+    struct rig rig;
+    struct raw raw;
+    uint32_t ids[] = {5, 600};
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    raw.segment.n_token_ids = 1;
+    raw.segment.token_ids = ids;
+    expect_refused(&rig, &raw, "segments[0]: more than one of text, token_ids and document_key");
+    raw.segment.text = NULL;
+    raw.segment.n_token_ids = 2;
+    expect_refused(&rig, &raw, "segments[0]: token_ids[1] is 600: the vocabulary has 512");
+    raw.segment.n_token_ids = 1;
+    raw.request.query = NULL;
+    expect_refused(&rig, &raw, "exactly one of messages, query and query_ids must be given");
+    raw.request.query = raw.query;
+    raw.query[0] = '\0';
+    expect_refused(&rig, &raw, "the query is empty: an answer needs a token to start from");
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt)
+{
+    struct rig rig;
+    struct raw raw;
+    struct dockey first;
+    uint8_t salt[] = "tenant";
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    first = rig.reading.prompt.documents[0].key;
+
+    Kvasir__V1__Segment other = KVASIR__V1__SEGMENT__INIT;
+    Kvasir__V1__Segment *both[] = {&other, &raw.segment};
+    char text[] = "something in front";
+
+    other.text = text;
+    raw.request.n_segments = 2;
+    raw.request.segments = both;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[1].key.bytes, first.bytes, DOCKEY_BYTES);
+    ck_assert_uint_ge(memo_stats(rig.reader.memo).hits, 1);
+
+    raw.request.has_salt = true;
+    raw.request.salt = (ProtobufCBinaryData){.data = salt, .len = sizeof(salt)};
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_mem_ne(rig.reading.prompt.documents[1].key.bytes, first.bytes, DOCKEY_BYTES);
+    raw.request.salt.len = 65;
+    raw.request.salt.data = (uint8_t *)rig.bytes;
+    expect_refused(&rig, &raw, "salt has 65 bytes: the limit is 64");
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there)
+{
+    struct rig rig;
+    struct raw raw;
+    uint32_t bos;
+
+    rig_open(&rig);
+    bos = tokenizer_bos(rig.tokenizer);
+    ck_assert_uint_ne(bos, TOKENIZER_NONE);
+    raw_init(&raw, "a text");
+    raw.request.add_bos = raw.request.has_add_bos = true;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_uint_eq(rig.reading.prompt.document_count, 2);
+    ck_assert_uint_eq(tokens_count(rig.reading.prompt.documents[0].tokens), 1);
+    ck_assert_uint_eq(tokens_ids(rig.reading.prompt.documents[0].tokens)[0], bos);
+
+    uint32_t ids[] = {bos, 5};
+
+    raw.segment.text = NULL;
+    raw.segment.n_token_ids = 2;
+    raw.segment.token_ids = ids;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_uint_eq(rig.reading.prompt.document_count, 1);
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_chat_becomes_preamble_documents_and_query)
+{
+    struct rig rig;
+    Kvasir__V1__GenerateRequest request = KVASIR__V1__GENERATE_REQUEST__INIT;
+    Kvasir__V1__Message message = KVASIR__V1__MESSAGE__INIT;
+    Kvasir__V1__Message *messages[] = {&message};
+    Kvasir__V1__Segment a = KVASIR__V1__SEGMENT__INIT, b = KVASIR__V1__SEGMENT__INIT;
+    Kvasir__V1__Segment *documents[] = {&a, &b};
+    char role[] = "user", content[] = "why?", title[] = "T", text_a[] = "first",
+         text_b[] = "second", name[] = "doc-b";
+    struct dockey key_b;
+
+    rig_open(&rig);
+    message.role = role;
+    message.content = content;
+    a.text = text_a;
+    b.text = text_b;
+    b.title = title;
+    b.id = name;
+    request.n_messages = 1;
+    request.messages = messages;
+    request.n_documents = 2;
+    request.documents = documents;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &request.base), ST_OK);
+    ck_assert_uint_eq(rig.reading.prompt.document_count, 3);
+    ck_assert_str_eq(rig.reading.prompt.documents[2].name, "doc-b");
+    ck_assert_uint_gt(tokens_count(rig.reading.prompt.query), 0);
+    key_b = rig.reading.prompt.documents[2].key;
+
+    /* Alone and in front, it is the same document. */
+    request.documents = documents + 1;
+    request.n_documents = 1;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &request.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[1].key.bytes, key_b.bytes, DOCKEY_BYTES);
+
+    /* And it is the one that Register makes, when it is asked for a chat's. */
+    Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
+
+    registration.document = &b;
+    registration.is_chat = registration.has_is_chat = true;
+    ck_assert_int_eq(read_message(&rig, METHOD_REGISTER, &registration.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[0].key.bytes, key_b.bytes, DOCKEY_BYTES);
+    request.query = content;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &request.base), ST_INVALID);
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not)
+{
+    struct rig rig;
+    struct raw raw;
+    struct dockey key;
+    Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text to remember");
+    registration.document = &raw.segment;
+    ck_assert_int_eq(read_message(&rig, METHOD_REGISTER, &registration.base), ST_OK);
+    key = rig.reading.prompt.documents[0].key;
+    raw.segment.text = NULL;
+    raw.segment.has_document_key = true;
+    raw.segment.document_key = (ProtobufCBinaryData){.data = key.bytes, .len = DOCKEY_BYTES};
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[0].key.bytes, key.bytes, DOCKEY_BYTES);
+    key.bytes[0] ^= 1;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_NOT_FOUND);
+    raw.segment.document_key.len = 31;
+    expect_refused(&rig, &raw, "segments[0]: document_key has 31 bytes: it must be 32");
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(bytes_that_are_no_message_are_refused_and_nothing_leaks)
+{
+    struct rig rig;
+    uint8_t junk[64];
+
+    rig_open(&rig);
+    memset(junk, 0xff, sizeof(junk));
+    ck_assert_int_eq(read_prompt(&rig.reader, rig.arena, rig.scratch, METHOD_GENERATE, junk,
+                                 sizeof(junk), &rig.reading),
+                     ST_INVALID);
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(every_allocation_may_fail)
+{
+    struct rig rig;
+    struct raw raw;
+    char stop[] = "end";
+    char *stops[] = {stop};
+    char name[] = "name";
+    enum status st = ST_NO_MEMORY;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text that nobody knows yet");
+    raw.segment.id = name;
+    raw.sampling.n_stop = 1;
+    raw.sampling.stop = stops;
+
+    struct wire_buffer buffer = {0};
+
+    ck_assert_int_eq(wire_pack(&buffer, &raw.request.base), ST_OK);
+    for (uint64_t n = 1; st != ST_OK; n++) {
+        ck_assert_uint_lt(n, 1000);
+        mem_fail_at(n);
+        st = read_prompt(&rig.reader, rig.arena, rig.scratch, METHOD_GENERATE, buffer.bytes,
+                         buffer.length, &rig.reading);
+        ck_assert(st == ST_OK || st == ST_NO_MEMORY);
+    }
+    mem_fail_at(0);
+    wire_buffer_deinit(&buffer);
+    rig_close(&rig);
+}
+END_TEST
+
+CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_is_chosen,
+           a_value_out_of_its_range_is_refused_by_name_with_the_range,
+           contradictions_between_raw_and_chat_are_refused,
+           a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt,
+           add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there,
+           a_chat_becomes_preamble_documents_and_query,
+           a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not,
+           bytes_that_are_no_message_are_refused_and_nothing_leaks, every_allocation_may_fail)
