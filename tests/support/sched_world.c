@@ -9,65 +9,7 @@
 
 #include "common/htab.h"
 #include "common/mem.h"
-
-#define WORKER_ITEMS_MAX 1024 /* runs, builds, letters of one fake worker */
-#define DOCS_MAX         64   /* documents of one request */
-#define OWN_BLOCKS_MAX   256
-
-struct fake_blocks {
-    uint32_t ids[OWN_BLOCKS_MAX];
-    uint32_t count;
-};
-
-struct fake_build {
-    uint64_t id;
-    uint32_t done, n_tokens;
-    struct fake_blocks blocks; /* that it writes */
-};
-
-struct fake_run {
-    uint64_t request;
-    uint32_t query, max_tokens, sent;
-    struct fake_blocks own;
-    struct fake_blocks read; /* blocks of its documents, repeated ones repeatedly */
-    uint64_t waits_for[DOCS_MAX];
-    uint32_t wait_count;
-    uint32_t doc_tokens;
-    bool has_read;
-};
-
-struct letter {
-    enum sched_action_kind kind;
-    uint64_t request, build;
-    struct fake_run *run; /* owned; ASSIGN with a request */
-    struct fake_build *builds[DOCS_MAX];
-    uint32_t build_count;
-    struct fake_blocks blocks; /* GRANT */
-};
-
-struct report {
-    struct sched_step step;
-    struct sched_result results[WORKER_ITEMS_MAX];
-    uint32_t ids[WORKER_ITEMS_MAX];
-    uint64_t sealed[WORKER_ITEMS_MAX], released[WORKER_ITEMS_MAX], dropped[WORKER_ITEMS_MAX];
-};
-
-struct fake_worker {
-    bool is_alive; /* its process runs, and may write */
-    bool is_heard; /* the daemon counts on it */
-    uint64_t incarnation;
-    uint64_t steps;
-    struct fake_run *runs[WORKER_ITEMS_MAX];
-    uint32_t run_count;
-    struct fake_build *builds[WORKER_ITEMS_MAX];
-    uint32_t build_count;
-    struct letter *inbox[WORKER_ITEMS_MAX];
-    uint32_t inbox_count;
-    struct report *outbox[WORKER_ITEMS_MAX];
-    uint32_t outbox_count;
-    uint16_t *uses;   /* [block_count] reads and writes that it may still do */
-    uint16_t *writes; /* [block_count] */
-};
+#include "tests/support/fake_worker.h"
 
 struct world {
     struct world_config config;
@@ -79,12 +21,6 @@ struct world {
     struct world_request requests[WORLD_REQUESTS_MAX];
     uint32_t builds_started[1u << 16];
 };
-
-static uint32_t
-token_of(uint64_t request, uint32_t index)
-{
-    return (uint32_t)htab_mix(request * 1000003u + index) & 0xffffu;
-}
 
 uint32_t
 world_doc_tokens(uint32_t doc)
@@ -135,26 +71,6 @@ use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *block
     }
 }
 
-static void
-let_go_blocks(struct fake_worker *w, const struct fake_blocks *blocks, bool is_write)
-{
-    for (uint32_t i = 0; i < blocks->count; i++) {
-        ck_assert_uint_gt(w->uses[blocks->ids[i]], 0);
-        w->uses[blocks->ids[i]]--;
-        w->writes[blocks->ids[i]] -= is_write;
-    }
-}
-
-static void
-add_blocks(struct fake_blocks *to, const uint32_t *ids, uint32_t count)
-{
-    ck_assert_uint_le(to->count + count, OWN_BLOCKS_MAX);
-    if (count > 0) {
-        memcpy(to->ids + to->count, ids, count * sizeof(ids[0]));
-    }
-    to->count += count;
-}
-
 /* --- actions ------------------------------------------------------------------------------------
  */
 
@@ -173,7 +89,7 @@ copy_builds(struct world *world, const struct sched_action *action, struct lette
         build->id = from->build;
         build->done = from->start;
         build->n_tokens = from->n_tokens;
-        add_blocks(&build->blocks, from->blocks + first, from->block_count - first);
+        fake_blocks_add(&build->blocks, from->blocks + first, from->block_count - first);
         use_blocks(world, action->worker, &build->blocks, true);
         world->builds_started[from->ids[0]]++;
         letter->builds[letter->build_count++] = build;
@@ -195,20 +111,20 @@ copy_run(struct world *world, const struct sched_action *action)
     ck_assert_uint_eq(run->sent, request->tokens);
     ck_assert_uint_eq(run->sent, session->sent_text_bytes);
     for (uint32_t i = 0; i < run->sent; i++) {
-        ck_assert_uint_eq(session->sent_ids[i], token_of(run->request, i));
+        ck_assert_uint_eq(session->sent_ids[i], fake_token(run->request, i));
     }
     for (size_t i = 0; i < session->prompt.document_count; i++) {
         const struct sched_segment *segment = &session->segments[i];
 
         ck_assert_uint_eq(segment->offset, offset);
         offset += segment->n_tokens;
-        add_blocks(&run->read, segment->blocks, segment->block_count);
+        fake_blocks_add(&run->read, segment->blocks, segment->block_count);
         if (segment->build != 0) {
             run->waits_for[run->wait_count++] = segment->build;
         }
     }
     run->doc_tokens = offset;
-    add_blocks(&run->own, action->blocks, action->block_count);
+    fake_blocks_add(&run->own, action->blocks, action->block_count);
     ck_assert_uint_ge(run->own.count * world->config.block_tokens, run->query + run->sent);
     use_blocks(world, action->worker, &run->own, true);
     use_blocks(world, action->worker, &run->read, false);
@@ -233,17 +149,6 @@ check_not_oldest(struct world *world, const struct session *stopped)
                   (unsigned long long)stopped->id);
 }
 
-static uint32_t
-find_run(const struct fake_worker *w, uint64_t request)
-{
-    uint32_t i = 0;
-
-    while (i < w->run_count && w->runs[i]->request != request) {
-        i++;
-    }
-    return i;
-}
-
 /* Not if its end crosses this message: a worker drops a Grant for what it has finished. */
 static bool
 still_runs(const struct fake_worker *w, uint64_t request)
@@ -253,7 +158,7 @@ still_runs(const struct fake_worker *w, uint64_t request)
             return true;
         }
     }
-    return find_run(w, request) < w->run_count;
+    return fake_worker_find_run(w, request) < w->run_count;
 }
 
 static void
@@ -272,7 +177,7 @@ send_letter(struct world *world, const struct sched_action *action)
         letter->run = session_is_warm(action->session) ? NULL : copy_run(world, action);
     } else if (action->kind == SCHED_SEND_GRANT) {
         if (still_runs(w, action->request)) {
-            add_blocks(&letter->blocks, action->blocks, action->block_count);
+            fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
             use_blocks(world, action->worker, &letter->blocks, true);
         }
     } else if (action->kind == SCHED_SEND_STOP) {
@@ -289,7 +194,7 @@ receive_tokens(struct world *world, uint64_t id, const struct sched_result *resu
 
     ck_assert(!request->is_ended);
     for (size_t i = 0; i < result->id_count; i++) {
-        ck_assert_uint_eq(result->ids[i], token_of(id, request->tokens));
+        ck_assert_uint_eq(result->ids[i], fake_token(id, request->tokens));
         request->tokens++;
     }
 }
@@ -354,28 +259,6 @@ world_new(struct world_config config)
     return world;
 }
 
-static void
-forget_worker(struct fake_worker *w)
-{
-    for (uint32_t i = 0; i < w->run_count; i++) {
-        mem_free(w->runs[i]);
-    }
-    for (uint32_t i = 0; i < w->build_count; i++) {
-        mem_free(w->builds[i]);
-    }
-    for (uint32_t i = 0; i < w->inbox_count; i++) {
-        for (uint32_t b = 0; b < w->inbox[i]->build_count; b++) {
-            mem_free(w->inbox[i]->builds[b]);
-        }
-        mem_free(w->inbox[i]->run);
-        mem_free(w->inbox[i]);
-    }
-    for (uint32_t i = 0; i < w->outbox_count; i++) {
-        mem_free(w->outbox[i]);
-    }
-    w->run_count = w->build_count = w->inbox_count = w->outbox_count = 0;
-}
-
 void
 world_destroy(struct world *world)
 {
@@ -384,7 +267,7 @@ world_destroy(struct world *world)
     }
     sched_destroy(&world->sched);
     for (uint32_t i = 0; i < WORLD_WORKERS_MAX; i++) {
-        forget_worker(&world->workers[i]);
+        fake_worker_forget(&world->workers[i]);
         mem_free(world->workers[i].uses);
         mem_free(world->workers[i].writes);
     }
@@ -471,155 +354,17 @@ world_get(const struct world *world, uint64_t id)
 {
     return &world->requests[id];
 }
-
-/* --- a fake worker's step -----------------------------------------------------------------------
- */
-
-static void
-end_run(struct fake_worker *w, struct report *report, uint32_t index)
-{
-    struct fake_run *run = w->runs[index];
-
-    let_go_blocks(w, &run->own, true);
-    let_go_blocks(w, &run->read, false);
-    report->released[report->step.released_count++] = run->request;
-    mem_free(run);
-    w->runs[index] = w->runs[--w->run_count];
-}
-
-static void
-end_build(struct fake_worker *w, uint32_t index)
-{
-    let_go_blocks(w, &w->builds[index]->blocks, true);
-    mem_free(w->builds[index]);
-    w->builds[index] = w->builds[--w->build_count];
-}
-
-static uint32_t
-find_fake_build(const struct fake_worker *w, uint64_t id)
-{
-    uint32_t i = 0;
-
-    while (i < w->build_count && w->builds[i]->id != id) {
-        i++;
-    }
-    return i;
-}
-
-static void
-read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
-{
-    uint32_t at = find_run(w, letter->request);
-
-    switch (letter->kind) {
-    case SCHED_SEND_ASSIGN:
-        for (uint32_t i = 0; i < letter->build_count; i++) {
-            w->builds[w->build_count++] = letter->builds[i];
-        }
-        if (letter->run != NULL) {
-            ck_assert_uint_eq(at, w->run_count);
-            w->runs[w->run_count++] = letter->run;
-        }
-        break;
-    case SCHED_SEND_GRANT:
-        if (at < w->run_count) {
-            add_blocks(&w->runs[at]->own, letter->blocks.ids, letter->blocks.count);
-        }
-        break;
-    case SCHED_SEND_STOP:
-        if (at < w->run_count) {
-            end_run(w, report, at);
-        } else {
-            report->released[report->step.released_count++] = letter->request;
-        }
-        break;
-    case SCHED_SEND_STOP_BUILD: {
-        uint32_t build = find_fake_build(w, letter->build);
-
-        if (build < w->build_count) {
-            end_build(w, build);
-        }
-        report->dropped[report->step.dropped_count++] = letter->build;
-        break;
-    }
-    default: ck_abort_msg("a letter of a wrong kind");
-    }
-    mem_free(letter);
-}
-
-static bool
-is_readable(const struct fake_worker *w, const struct fake_run *run)
-{
-    for (uint32_t i = 0; i < run->wait_count; i++) {
-        if (find_fake_build(w, run->waits_for[i]) < w->build_count) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* One token, if its documents are there and it has room; true if that was its last. */
-static bool
-decode(struct world *world, struct fake_worker *w, struct fake_run *run, struct report *report)
-{
-    size_t at = report->step.result_count;
-
-    if (!is_readable(w, run)
-        || run->query + run->sent > run->own.count * world->config.block_tokens) {
-        return false;
-    }
-    report->ids[at] = token_of(run->request, run->sent);
-    run->sent++;
-    report->results[at] = (struct sched_result){
-        .request = run->request,
-        .ids = &report->ids[at],
-        .id_count = 1,
-        .text = "x",
-        .text_bytes = 1,
-        .own_tokens = run->query + run->sent - 1,
-        .tokens_read = run->has_read ? 0 : run->doc_tokens,
-        .finish = run->sent == run->max_tokens ? SCHED_FINISH_LENGTH : SCHED_FINISH_NONE,
-    };
-    run->has_read = true;
-    report->step.result_count++;
-    return run->sent == run->max_tokens;
-}
-
 void
 world_work(struct world *world, uint32_t worker)
 {
     struct fake_worker *w = &world->workers[worker];
-    struct report *report;
+    struct report *report =
+        w->is_alive ? fake_worker_step(w, world->config.block_tokens, world->config.build_tokens)
+                    : NULL;
 
-    if (!w->is_alive || w->run_count + w->build_count + w->inbox_count == 0) {
+    if (report == NULL) {
         return;
     }
-    report = mem_zalloc(1, sizeof(*report));
-    for (uint32_t i = 0; i < w->inbox_count; i++) {
-        read_letter(w, w->inbox[i], report);
-    }
-    w->inbox_count = 0;
-    for (uint32_t i = 0; i < w->build_count;) {
-        w->builds[i]->done += world->config.build_tokens;
-        if (w->builds[i]->done >= w->builds[i]->n_tokens) {
-            report->sealed[report->step.sealed_count++] = w->builds[i]->id;
-            end_build(w, i);
-        } else {
-            i++;
-        }
-    }
-    for (uint32_t i = 0; i < w->run_count;) {
-        if (decode(world, w, w->runs[i], report)) {
-            end_run(w, report, i);
-        } else {
-            i++;
-        }
-    }
-    report->step.step = ++w->steps;
-    report->step.sealed = report->sealed;
-    report->step.results = report->results;
-    report->step.released = report->released;
-    report->step.dropped = report->dropped;
     if (w->outbox_count == WORKER_ITEMS_MAX) {
         ck_assert(!w->is_heard); /* nobody listens to a silent one */
         mem_free(report);
@@ -627,7 +372,6 @@ world_work(struct world *world, uint32_t worker)
     }
     w->outbox[w->outbox_count++] = report;
 }
-
 void
 world_deliver(struct world *world, uint32_t worker)
 {
@@ -706,7 +450,7 @@ world_kill(struct world *world, uint32_t worker)
     w->is_heard = false;
     memset(w->uses, 0, world->config.block_count * sizeof(w->uses[0]));
     memset(w->writes, 0, world->config.block_count * sizeof(w->writes[0]));
-    forget_worker(w);
+    fake_worker_forget(w);
     sched_worker_gone(world->sched, ++world->now_us, worker, w->incarnation);
     obey(world);
 }

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/fake_worker.h"
+
+#include <string.h>
+
+#include <check.h>
+
+#include "common/htab.h"
+#include "common/mem.h"
+
+uint32_t
+fake_token(uint64_t request, uint32_t index)
+{
+    return (uint32_t)htab_mix(request * 1000003u + index) & 0xffffu;
+}
+static void
+let_go_blocks(struct fake_worker *w, const struct fake_blocks *blocks, bool is_write)
+{
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        ck_assert_uint_gt(w->uses[blocks->ids[i]], 0);
+        w->uses[blocks->ids[i]]--;
+        w->writes[blocks->ids[i]] -= is_write;
+    }
+}
+
+void
+fake_blocks_add(struct fake_blocks *to, const uint32_t *ids, uint32_t count)
+{
+    ck_assert_uint_le(to->count + count, OWN_BLOCKS_MAX);
+    if (count > 0) {
+        memcpy(to->ids + to->count, ids, count * sizeof(ids[0]));
+    }
+    to->count += count;
+}
+uint32_t
+fake_worker_find_run(const struct fake_worker *w, uint64_t request)
+{
+    uint32_t i = 0;
+
+    while (i < w->run_count && w->runs[i]->request != request) {
+        i++;
+    }
+    return i;
+}
+
+void
+fake_worker_forget(struct fake_worker *w)
+{
+    for (uint32_t i = 0; i < w->run_count; i++) {
+        mem_free(w->runs[i]);
+    }
+    for (uint32_t i = 0; i < w->build_count; i++) {
+        mem_free(w->builds[i]);
+    }
+    for (uint32_t i = 0; i < w->inbox_count; i++) {
+        for (uint32_t b = 0; b < w->inbox[i]->build_count; b++) {
+            mem_free(w->inbox[i]->builds[b]);
+        }
+        mem_free(w->inbox[i]->run);
+        mem_free(w->inbox[i]);
+    }
+    for (uint32_t i = 0; i < w->outbox_count; i++) {
+        mem_free(w->outbox[i]);
+    }
+    w->run_count = w->build_count = w->inbox_count = w->outbox_count = 0;
+}
+
+static void
+end_run(struct fake_worker *w, struct report *report, uint32_t index)
+{
+    struct fake_run *run = w->runs[index];
+
+    let_go_blocks(w, &run->own, true);
+    let_go_blocks(w, &run->read, false);
+    report->released[report->step.released_count++] = run->request;
+    mem_free(run);
+    w->runs[index] = w->runs[--w->run_count];
+}
+
+static void
+end_build(struct fake_worker *w, uint32_t index)
+{
+    let_go_blocks(w, &w->builds[index]->blocks, true);
+    mem_free(w->builds[index]);
+    w->builds[index] = w->builds[--w->build_count];
+}
+
+static uint32_t
+find_fake_build(const struct fake_worker *w, uint64_t id)
+{
+    uint32_t i = 0;
+
+    while (i < w->build_count && w->builds[i]->id != id) {
+        i++;
+    }
+    return i;
+}
+
+static void
+read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
+{
+    uint32_t at = fake_worker_find_run(w, letter->request);
+
+    switch (letter->kind) {
+    case SCHED_SEND_ASSIGN:
+        for (uint32_t i = 0; i < letter->build_count; i++) {
+            w->builds[w->build_count++] = letter->builds[i];
+        }
+        if (letter->run != NULL) {
+            ck_assert_uint_eq(at, w->run_count);
+            w->runs[w->run_count++] = letter->run;
+        }
+        break;
+    case SCHED_SEND_GRANT:
+        if (at < w->run_count) {
+            fake_blocks_add(&w->runs[at]->own, letter->blocks.ids, letter->blocks.count);
+        }
+        break;
+    case SCHED_SEND_STOP:
+        if (at < w->run_count) {
+            end_run(w, report, at);
+        } else {
+            report->released[report->step.released_count++] = letter->request;
+        }
+        break;
+    case SCHED_SEND_STOP_BUILD: {
+        uint32_t build = find_fake_build(w, letter->build);
+
+        if (build < w->build_count) {
+            end_build(w, build);
+        }
+        report->dropped[report->step.dropped_count++] = letter->build;
+        break;
+    }
+    default: ck_abort_msg("a letter of a wrong kind");
+    }
+    mem_free(letter);
+}
+
+static bool
+is_readable(const struct fake_worker *w, const struct fake_run *run)
+{
+    for (uint32_t i = 0; i < run->wait_count; i++) {
+        if (find_fake_build(w, run->waits_for[i]) < w->build_count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One token, if its documents are there and it has room; true if that was its last. */
+static bool
+decode(uint32_t block_tokens, struct fake_worker *w, struct fake_run *run, struct report *report)
+{
+    size_t at = report->step.result_count;
+
+    if (!is_readable(w, run) || run->query + run->sent > run->own.count * block_tokens) {
+        return false;
+    }
+    report->ids[at] = fake_token(run->request, run->sent);
+    run->sent++;
+    report->results[at] = (struct sched_result){
+        .request = run->request,
+        .ids = &report->ids[at],
+        .id_count = 1,
+        .text = "x",
+        .text_bytes = 1,
+        .own_tokens = run->query + run->sent - 1,
+        .tokens_read = run->has_read ? 0 : run->doc_tokens,
+        .finish = run->sent == run->max_tokens ? SCHED_FINISH_LENGTH : SCHED_FINISH_NONE,
+    };
+    run->has_read = true;
+    report->step.result_count++;
+    return run->sent == run->max_tokens;
+}
+
+struct report *
+fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_tokens)
+{
+    struct report *report;
+
+    if (w->run_count + w->build_count + w->inbox_count == 0) {
+        return NULL;
+    }
+    report = mem_zalloc(1, sizeof(*report));
+    for (uint32_t i = 0; i < w->inbox_count; i++) {
+        read_letter(w, w->inbox[i], report);
+    }
+    w->inbox_count = 0;
+    for (uint32_t i = 0; i < w->build_count;) {
+        w->builds[i]->done += build_tokens;
+        if (w->builds[i]->done >= w->builds[i]->n_tokens) {
+            report->sealed[report->step.sealed_count++] = w->builds[i]->id;
+            end_build(w, i);
+        } else {
+            i++;
+        }
+    }
+    for (uint32_t i = 0; i < w->run_count;) {
+        if (decode(block_tokens, w, w->runs[i], report)) {
+            end_run(w, report, i);
+        } else {
+            i++;
+        }
+    }
+    report->step.step = ++w->steps;
+    report->step.sealed = report->sealed;
+    report->step.results = report->results;
+    report->step.released = report->released;
+    report->step.dropped = report->dropped;
+    return report;
+}
