@@ -104,9 +104,26 @@ struct KvTiles {
     static constexpr uint32_t kTileBytes = kTileTokens * D * 2;
     static constexpr uint32_t kUnitBytes = D * 16; // 8 tokens
 
+    // The ids of a tile's pages (64 / P of them), one a lane: fetched a tile ahead of their use, so
+    // that the copies never wait for them.
+    static __device__ __forceinline__ uint32_t fetch_pages(const attn_desc &desc,
+                                                           const TileWalk &walk)
+    {
+        const uint32_t page_shift = 31 - __clz(desc.layout.P);
+        const uint32_t lane = threadIdx.x & 31;
+
+        if (walk.is_done()) {
+            return 0;
+        }
+        const attn_segment &seg = walk.segs[walk.seg];
+        const uint32_t page = (walk.tok >> page_shift) + lane;
+        const bool is_page = lane < kTileTokens / 16 && page << page_shift < seg.n_tokens;
+        return is_page ? __ldg(desc.block_ids + seg.block_first + page) : 0;
+    }
+
     // Enqueues the copies of one tile of K and V into `stage`.
     static __device__ __forceinline__ void load(const attn_desc &desc, const TileWalk &walk,
-                                                uint32_t head, uint32_t stage)
+                                                uint32_t pages, uint32_t head, uint32_t stage)
     {
         const uint32_t page_shift = 31 - __clz(desc.layout.P);
         const uint64_t head_bytes = (uint64_t)desc.layout.P * D * 2;
@@ -115,8 +132,7 @@ struct KvTiles {
         const char *base =
             (const char *)desc.kv + desc.layer * layer_bytes + (uint64_t)head * head_bytes;
         const uint64_t v_offset = desc.layout.Hkv * head_bytes;
-        const attn_segment &seg = walk.segs[walk.seg];
-        const uint32_t *pages = desc.block_ids + seg.block_first;
+        const uint32_t n_tokens = walk.segs[walk.seg].n_tokens;
 
 #pragma unroll
         for (uint32_t i = 0; i < kTileBytes / 16 / kThreads; i++) {
@@ -124,9 +140,12 @@ struct KvTiles {
             uint32_t unit = chunk / (kUnitBytes / 16);
             uint32_t in_unit = chunk % (kUnitBytes / 16) * 16;
             uint32_t tok = walk.tok + unit * 8 + in_unit % 1024 / 128;
-            bool is_valid = tok < seg.n_tokens;
-            uint32_t unit_tok = is_valid ? walk.tok + unit * 8 : walk.tok;
-            uint64_t from = (uint64_t)pages[unit_tok >> page_shift] * block_bytes
+            bool is_valid = tok < n_tokens;
+            uint32_t unit_tok = walk.tok + unit * 8;
+            // Past the last page this is page 0: an address that is not read.
+            uint32_t page =
+                __shfl_sync(~0u, pages, (unit_tok >> page_shift) - (walk.tok >> page_shift));
+            uint64_t from = (uint64_t)page * block_bytes
                             + (unit_tok & (desc.layout.P - 1)) / 8 * kUnitBytes + in_unit;
             cp_async_16(stage + chunk * 16, base + from, is_valid);
             cp_async_16(stage + kTileBytes + chunk * 16, base + v_offset + from, is_valid);
@@ -326,11 +345,13 @@ lazy_attn_run(const attn_desc &desc, const void *q, const attn_angles &angles, c
     state.reset();
     ahead.enter(tile.key_begin);
     TileWalk at = ahead;
+    uint32_t pages = KvTiles<D>::fetch_pages(desc, ahead);
 #pragma unroll
     for (int i = 0; i < kStages - 1; i++) {
         if (!ahead.is_done()) {
-            KvTiles<D>::load(desc, ahead, tile.head, ring + i * kStageBytes);
+            KvTiles<D>::load(desc, ahead, pages, tile.head, ring + i * kStageBytes);
             ahead.advance();
+            pages = KvTiles<D>::fetch_pages(desc, ahead);
         }
         cp_async_commit();
     }
@@ -341,9 +362,10 @@ lazy_attn_run(const attn_desc &desc, const void *q, const attn_angles &angles, c
         cp_async_wait<kStages - 2>();
         __syncthreads(); // this stage has landed for all; the one before it is free for all
         if (!ahead.is_done()) {
-            KvTiles<D>::load(desc, ahead, tile.head,
+            KvTiles<D>::load(desc, ahead, pages, tile.head,
                              ring + (step + kStages - 1) % kStages * kStageBytes);
             ahead.advance();
+            pages = KvTiles<D>::fetch_pages(desc, ahead);
         }
         cp_async_commit();
         if (is_new_segment) {
