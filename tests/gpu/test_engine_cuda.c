@@ -2,8 +2,8 @@
 /* The model and the whole engine on a GPU against the same on the CPU, on tiny models whose weights
  * both sides hold exactly (bf16).
  *
- * Logits: the device rounds activations to bf16 (2^-9 relative) some ten times a layer; independent
- * roundings add in quadrature, 2^-9 * sqrt(10 L) = 1.1e-2 for three layers; asked for: twice that.
+ * Logits: on these very models transformers in bf16 is off its own float64 by 5.5e-2 (H=4/2) and
+ * 7.0e-2 (H=9/3) of the logits' norm; asked for: no worse than the better of the two.
  * Texts: greedy answers may part where two tokens are nearly tied.  The noise of a case is the
  * largest difference of a logit; a log probability differs by at most twice it at the same context,
  * and where the texts part, the device's choice is as probable as the CPU's within twice that. */
@@ -18,7 +18,7 @@
 #include "tests/support/engine_rig.h"
 #include "worker/llama.h"
 
-#define LOGITS_TOLERANCE 2.2e-2 /* relative, in the 2-norm */
+#define LOGITS_TOLERANCE 5.5e-2 /* relative, in the 2-norm */
 #define ANSWER_TOKENS    48
 #define DOCS             3
 
