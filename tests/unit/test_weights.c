@@ -347,9 +347,8 @@ START_TEST(a_tensor_that_is_missing_or_of_another_shape_is_refused)
     open_tiny(&f, tiny_model_defaults(), WEIGHT_F32);
     f.config.F *= 2;
     ck_assert_int_eq(weights_load(f.gguf, &f.config, &f.plan, f.memory, NULL, NULL), ST_INVALID);
-    ck_assert_str_eq(status_detail(),
-                     NAME ": tensor blk.0.ffn_gate.weight is [128, 256], not 512 "
-                          "rows of 128");
+    ck_assert_str_eq(status_detail(), NAME ": tensor blk.0.ffn_gate.weight is [128, 256], not 512 "
+                                           "rows of 128");
     close_tiny(&f);
 }
 END_TEST
