@@ -38,8 +38,8 @@ code_unit(const char *text, size_t length, size_t at)
     return unit;
 }
 
-/* Steps over the escape at *at inside a string: no NUL, which would end json-c's keys, and no half of
- * a surrogate pair.  What else may be wrong with it the parser finds. */
+/* Steps over the escape at *at inside a string: no NUL, which would end json-c's keys, and no half
+ * of a surrogate pair.  What else may be wrong with it the parser finds. */
 static enum status
 skip_escape(const char *file, const char *text, size_t length, size_t *at)
 {

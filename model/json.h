@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json - JSON texts of checkpoints, read strictly: json-c behind the checks that it leaves out.
  *
- * The text is a stranger's.  A member that occurs twice, which json-c would take silently, NaN, control
- * characters, lone surrogates and anything after the value are refused.  Getters name the file and
- * the key: "FILE: key rope_scaling.factor is ...". */
+ * The text is a stranger's.  A member that occurs twice, which json-c would take silently, NaN,
+ * control characters, lone surrogates and anything after the value are refused.  Getters name the
+ * file and the key: "FILE: key rope_scaling.factor is ...". */
 #ifndef MODEL_JSON_H
 #define MODEL_JSON_H
 

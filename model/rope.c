@@ -5,8 +5,8 @@
 
 #define TWO_PI 6.283185307179586476925286766559
 
-/* Llama 3.1's rule.  Between its two wave lengths the frequency goes linearly, in original context a
- * wave, from stretched to kept. */
+/* Llama 3.1's rule.  Between its two wave lengths the frequency goes linearly, in original context
+ * a wave, from stretched to kept. */
 static double
 llama3(const struct rope *rope, double inv_freq)
 {

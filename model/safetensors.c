@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file is the length of a header, 8 bytes; the header, a JSON object with one member a tensor; the
- * data.  The parsed header is kept as long as the file is open: names point into it. */
+/* A file is the length of a header, 8 bytes; the header, a JSON object with one member a tensor;
+ * the data.  The parsed header is kept as long as the file is open: names point into it. */
 #include "model/safetensors.h"
 
 #include <assert.h>

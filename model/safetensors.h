@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors - a safetensors file, mapped and checked.
  *
- * Everything is validated at open: length and JSON of the header, types, shapes, and that the tensors'
- * data tile the rest of the file without gap or overlap, as the format demands.  After a successful
- * open no accessor can read outside the map.  Pointers are borrowed and live until
+ * Everything is validated at open: length and JSON of the header, types, shapes, and that the
+ * tensors' data tile the rest of the file without gap or overlap, as the format demands.  After a
+ * successful open no accessor can read outside the map.  Pointers are borrowed and live until
  * safetensors_close. */
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_load - one loading of a vocabulary under way; shared by the files that do it.
  *
- * A reader (tokenizer_gguf.c, tokenizer_hf.c) takes the parts out of a file; the rest checks them and
- * builds the tables.  The file is a stranger's: whatever it says is checked here, so that encoding and
- * decoding need no checks.  Every refusal names the file, the place, the index and the reason. */
+ * A reader (tokenizer_gguf.c, tokenizer_hf.c) takes the parts out of a file; the rest checks them
+ * and builds the tables.  The file is a stranger's: whatever it says is checked here, so that
+ * encoding and decoding need no checks.  Every refusal names the file, the place, the index and the
+ * reason. */
 #ifndef MODEL_TOKENIZER_LOAD_H
 #define MODEL_TOKENIZER_LOAD_H
 
@@ -44,8 +45,8 @@ enum status tokenizer_set_merge_count(struct load *load, size_t count);
 
 enum status tokenizer_set_template(struct load *load, struct gguf_string text);
 
-/* Checks the texts of the tokens, fills what each gives, and the look-ups by text: the normal tokens,
- * and those found in raw text. */
+/* Checks the texts of the tokens, fills what each gives, and the look-ups by text: the normal
+ * tokens, and those found in raw text. */
 enum status tokenizer_index_tokens(struct load *load);
 
 /* Fills the pairs: from the merges, or from the scores. */
@@ -59,8 +60,8 @@ int tokenizer_byte_token(struct gguf_string token);
 bool tokenizer_from_byte_level(const struct load *load, const char *text, size_t length, char *out,
                                size_t *length_out);
 
-/* The same for SentencePiece, where U+2581 is a space.  False if the text has spaces of its own, which
- * no run has. */
+/* The same for SentencePiece, where U+2581 is a space.  False if the text has spaces of its own,
+ * which no run has. */
 bool tokenizer_from_spm(const char *text, size_t length, char *out, size_t *length_out);
 
 #endif
