@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <openssl/evp.h>
 
@@ -216,6 +217,20 @@ open_files(struct hf_directory *dir)
     return ST_OK;
 }
 
+/* Weights beside an index that does not name them: nobody can tell which are meant. */
+static enum status
+refuse_second_set(const struct hf_directory *dir)
+{
+    char path[PATH_BYTES];
+    struct stat info;
+
+    (void)snprintf(path, sizeof(path), "%s/" SINGLE_FILE, dir->path);
+    if (find_name(dir, SINGLE_FILE) == HF_FILES_MAX && stat(path, &info) == 0) {
+        return ERR(ST_INVALID, "%s: lies beside an index that does not name it", path);
+    }
+    return ST_OK;
+}
+
 static enum status
 open_weights(struct hf_directory *dir, const struct text_file *index_file)
 {
@@ -228,6 +243,7 @@ open_weights(struct hf_directory *dir, const struct text_file *index_file)
     index = view_of(index_file);
     TRY(json_get_object(&index, "weight_map", &map));
     TRY(add_index_names(dir, &map));
+    TRY(refuse_second_set(dir));
     qsort(dir->names, dir->count, sizeof(dir->names[0]), by_name);
     TRY(open_files(dir));
     return check_index(dir, &map);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* split_pattern - a split pattern of a tokenizer.json, written for Oniguruma, as PCRE2 reads it.
  *
- * The two agree on what split patterns are made of, but for white space, which is spelled out. 
+ * The two agree on what split patterns are made of, but for white space, which is spelled out.
  * What they read differently is refused: \w and \b, line anchors and the dot, sets in sets,
  * possessive intervals, escapes other than those below. */
 #ifndef MODEL_SPLIT_PATTERN_H
