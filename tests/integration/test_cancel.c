@@ -64,7 +64,7 @@ START_TEST(a_cancelled_answer_gives_its_blocks_back_within_two_steps)
 }
 END_TEST
 
-START_TEST(cancelling_what_is_unknown_or_has_ended_is_fine)
+START_TEST(cancelling_what_is_unknown_or_has_ended_disturbs_nothing)
 {
     struct host *host = start_slow_host();
     struct question question = {.docs = documents, .doc_count = 2};
@@ -73,8 +73,9 @@ START_TEST(cancelling_what_is_unknown_or_has_ended_is_fine)
     host_cancel_call(host, 12345);
     ask_ok(host, &question, &first);
     host_cancel_call(host, 1);
-    host_cancel_request(host, 1);
-    host_cancel_request(host, 99999);
+    /* An operator has mistyped a number, so is told. */
+    ck_assert_int_eq(host_cancel_request(host, 1), RPC_NOT_FOUND);
+    ck_assert_int_eq(host_cancel_request(host, 99999), RPC_NOT_FOUND);
     ask_ok(host, &question, &second);
     answer_assert_same(&first, &second);
     ck_assert_uint_eq(host_counter(host, "requests_cancelled"), 0);
@@ -90,7 +91,7 @@ START_TEST(an_operator_cancels_a_request_by_its_number)
 
     asking_wait_tokens(asking, 1);
     uint64_t steps = count_steps(host);
-    host_cancel_request(host, host_only_request(host));
+    ck_assert_int_eq(host_cancel_request(host, host_only_request(host)), RPC_OK);
     asking_end(&asking, &answer);
     ck_assert_int_eq(answer.code, KVASIR_CANCELLED);
     assert_back_within_two_steps(host, steps);
@@ -132,7 +133,7 @@ START_TEST(a_killed_client_gives_its_blocks_back_within_two_steps)
 END_TEST
 
 CHECK_MAIN("cancel", a_cancelled_answer_gives_its_blocks_back_within_two_steps,
-           cancelling_what_is_unknown_or_has_ended_is_fine,
+           cancelling_what_is_unknown_or_has_ended_disturbs_nothing,
            an_operator_cancels_a_request_by_its_number,
            a_deadline_ends_an_answer_and_gives_its_blocks_back,
            a_killed_client_gives_its_blocks_back_within_two_steps)

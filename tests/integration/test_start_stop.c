@@ -32,13 +32,14 @@ START_TEST(a_daemon_without_workers_stops_as_cleanly)
 }
 END_TEST
 
-START_TEST(the_daemon_may_go_first)
+/* With a status that lets a service manager start it again. */
+START_TEST(a_worker_ends_by_itself_when_its_daemon_has_gone)
 {
     struct host *host = host_start(&(struct host_options){.workers = 1});
 
     process_signal(host_daemon(host), SIGTERM);
     ck_assert_int_eq(process_wait(host_daemon(host)), 0);
-    ck_assert_int_eq(process_wait(host_worker(host, 0)), 0);
+    ck_assert_int_eq(host_wait_worker(host, 0), 1);
     host_stop(&host);
 }
 END_TEST
@@ -65,4 +66,5 @@ START_TEST(questions_open_no_descriptor_that_stays)
 END_TEST
 
 CHECK_MAIN("start_stop", start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
-           the_daemon_may_go_first, questions_open_no_descriptor_that_stays)
+           a_worker_ends_by_itself_when_its_daemon_has_gone,
+           questions_open_no_descriptor_that_stays)

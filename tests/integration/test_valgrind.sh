@@ -13,8 +13,8 @@ if ! command -v valgrind >/dev/null; then
     exit 77
 fi
 # The synonym puts valgrind's malloc in the place of jemalloc's as well.
-KVASIR_TEST_WRAPPER='valgrind -q --error-exitcode=99 --leak-check=full
- --errors-for-leak-kinds=definite,indirect --soname-synonyms=somalloc=*jemalloc*'
-KVASIR_TEST_WRAPPER=$(xargs <<<"$KVASIR_TEST_WRAPPER")
+KVASIR_TEST_WRAPPER="env LD_PRELOAD=$PWD/tests/support/pidfd_shim.so valgrind -q --error-exitcode=99 \
+--leak-check=full --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect \
+--soname-synonyms=somalloc=*jemalloc*"
 export KVASIR_TEST_WRAPPER CK_TIMEOUT_MULTIPLIER=10
 exec tests/integration/test_start_stop

@@ -167,12 +167,20 @@ host_add_worker(struct host *host)
     return index;
 }
 
+int
+host_wait_worker(struct host *host, uint32_t index)
+{
+    int status = process_wait(host_worker(host, index));
+
+    process_destroy(&host->workers[index]);
+    return status;
+}
+
 void
 host_kill_worker(struct host *host, uint32_t index)
 {
     process_signal(host_worker(host, index), SIGKILL);
-    ck_assert_int_eq(process_wait(host->workers[index]), 128 + SIGKILL);
-    process_destroy(&host->workers[index]);
+    ck_assert_int_eq(host_wait_worker(host, index), 128 + SIGKILL);
 }
 
 /* --- what an operator sees ------------------------------------------------------------------- */
@@ -291,14 +299,15 @@ host_only_request(struct host *host)
     return reply->requests[0]->id;
 }
 
-void
+enum rpc_code
 host_cancel_request(struct host *host, uint64_t id)
 {
     Kvasir__V1__AdminCancelRequest request = KVASIR__V1__ADMIN_CANCEL_REQUEST__INIT;
+    struct rpc_call call = {.method = METHOD_ADMIN_CANCEL, .request = &request.base};
 
     request.has_id = true;
     request.id = id;
-    (void)call_admin(host, METHOD_ADMIN_CANCEL, &request.base);
+    return rpc_call(host->admin, &call, NULL);
 }
 
 void

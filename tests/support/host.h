@@ -10,6 +10,7 @@
 
 #include "kvasir/v1/admin.pb-c.h"
 #include "model/tiny_model.h"
+#include "proto/wire.h"
 #include "tests/support/process.h"
 
 #define HOST_WORKERS_MAX 4
@@ -38,7 +39,10 @@ struct process *host_worker(const struct host *host, uint32_t index); /* in the 
 /* Starts one more worker in a free place and waits until it is ready; returns its index. */
 uint32_t host_add_worker(struct host *host);
 
-/* kill -9 of a worker, seen to its end; its place is free. */
+/* Waits for a worker's own end; returns its status as process_wait does.  Its place is free. */
+int host_wait_worker(struct host *host, uint32_t index);
+
+/* kill -9 of a worker, seen to its end. */
 void host_kill_worker(struct host *host, uint32_t index);
 
 /* The value of a counter or gauge; a name that does not exist fails the test. */
@@ -56,11 +60,13 @@ struct host_worker_info {
 };
 struct host_worker_info host_worker_by_pid(struct host *host, pid_t pid);
 
-/* Cancels by the number that Admin.Requests shows; of the only request there. */
+/* The number that Admin.Requests shows of the only request there. */
 uint64_t host_only_request(struct host *host);
-void host_cancel_request(struct host *host, uint64_t id);
 
-/* Rag.Cancel of a call that our connection has not made. */
+/* Cancels by that number. */
+enum rpc_code host_cancel_request(struct host *host, uint64_t id);
+
+/* Rag.Cancel of a call that our connection has not made; must be OK. */
 void host_cancel_call(struct host *host, uint64_t request_id);
 
 /* Admin.Drain of one worker, and back. */
