@@ -73,9 +73,8 @@ START_TEST(cancelling_what_is_unknown_or_has_ended_disturbs_nothing)
     host_cancel_call(host, 12345);
     ask_ok(host, &question, &first);
     host_cancel_call(host, 1);
-    /* An operator has mistyped a number, so is told. */
-    ck_assert_int_eq(host_cancel_request(host, 1), RPC_NOT_FOUND);
-    ck_assert_int_eq(host_cancel_request(host, 99999), RPC_NOT_FOUND);
+    host_cancel_request(host, 1);
+    host_cancel_request(host, 99999);
     ask_ok(host, &question, &second);
     answer_assert_same(&first, &second);
     ck_assert_uint_eq(host_counter(host, "requests_cancelled"), 0);
@@ -91,7 +90,7 @@ START_TEST(an_operator_cancels_a_request_by_its_number)
 
     asking_wait_tokens(asking, 1);
     uint64_t steps = count_steps(host);
-    ck_assert_int_eq(host_cancel_request(host, host_only_request(host)), RPC_OK);
+    host_cancel_request(host, host_only_request(host));
     asking_end(&asking, &answer);
     ck_assert_int_eq(answer.code, KVASIR_CANCELLED);
     assert_back_within_two_steps(host, steps);

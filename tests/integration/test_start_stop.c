@@ -32,15 +32,27 @@ START_TEST(a_daemon_without_workers_stops_as_cleanly)
 }
 END_TEST
 
-/* With a status that lets a service manager start it again. */
-START_TEST(a_worker_ends_by_itself_when_its_daemon_has_gone)
+START_TEST(a_daemon_that_stops_takes_its_workers_with_it)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    struct host *host = host_start(&(struct host_options){.workers = 2});
 
     process_signal(host_daemon(host), SIGTERM);
     ck_assert_int_eq(process_wait(host_daemon(host)), 0);
-    ck_assert_int_eq(host_wait_worker(host, 0), 1);
+    ck_assert_int_eq(host_wait_worker(host, 0), 0);
+    ck_assert_int_eq(host_wait_worker(host, 1), 0);
     host_stop(&host);
+}
+END_TEST
+
+/* With a status that lets a service manager start it again. */
+START_TEST(a_worker_ends_by_itself_when_its_daemon_was_killed)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+
+    process_signal(host_daemon(host), SIGKILL);
+    ck_assert_int_eq(process_wait(host_daemon(host)), 128 + SIGKILL);
+    ck_assert_int_eq(host_wait_worker(host, 0), 1);
+    host_abandon(&host);
 }
 END_TEST
 
@@ -66,5 +78,6 @@ START_TEST(questions_open_no_descriptor_that_stays)
 END_TEST
 
 CHECK_MAIN("start_stop", start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
-           a_worker_ends_by_itself_when_its_daemon_has_gone,
+           a_daemon_that_stops_takes_its_workers_with_it,
+           a_worker_ends_by_itself_when_its_daemon_was_killed,
            questions_open_no_descriptor_that_stays)

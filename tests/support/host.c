@@ -114,6 +114,33 @@ assert_empty(const char *path)
     (void)closedir(folder);
 }
 
+static void
+empty(const char *path)
+{
+    DIR *folder = opendir(path);
+
+    ck_assert_ptr_nonnull(folder);
+    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        if (entry->d_name[0] != '.') {
+            ck_assert_int_eq(unlinkat(dirfd(folder), entry->d_name, 0), 0);
+        }
+    }
+    (void)closedir(folder);
+}
+
+/* Takes the folders away; the runtime folder must be empty. */
+static void
+destroy(struct host **host)
+{
+    struct host *h = *host;
+
+    ck_assert_int_eq(unlink(h->model), 0);
+    ck_assert_int_eq(rmdir(h->dir), 0);
+    ck_assert_int_eq(rmdir(h->root), 0);
+    free(h);
+    *host = NULL;
+}
+
 void
 host_stop(struct host **host)
 {
@@ -127,11 +154,21 @@ host_stop(struct host **host)
     }
     process_stop(&h->daemon);
     assert_empty(h->dir);
-    ck_assert_int_eq(unlink(h->model), 0);
-    ck_assert_int_eq(rmdir(h->dir), 0);
-    ck_assert_int_eq(rmdir(h->root), 0);
-    free(h);
-    *host = NULL;
+    destroy(host);
+}
+
+void
+host_abandon(struct host **host)
+{
+    struct host *h = *host;
+
+    rpc_close(&h->admin);
+    for (uint32_t i = 0; i < HOST_WORKERS_MAX; i++) {
+        process_destroy(&h->workers[i]);
+    }
+    process_destroy(&h->daemon);
+    empty(h->dir);
+    destroy(host);
 }
 
 const char *
@@ -299,15 +336,14 @@ host_only_request(struct host *host)
     return reply->requests[0]->id;
 }
 
-enum rpc_code
+void
 host_cancel_request(struct host *host, uint64_t id)
 {
     Kvasir__V1__AdminCancelRequest request = KVASIR__V1__ADMIN_CANCEL_REQUEST__INIT;
-    struct rpc_call call = {.method = METHOD_ADMIN_CANCEL, .request = &request.base};
 
     request.has_id = true;
     request.id = id;
-    return rpc_call(host->admin, &call, NULL);
+    (void)call_admin(host, METHOD_ADMIN_CANCEL, &request.base);
 }
 
 void

@@ -10,7 +10,6 @@
 
 #include "kvasir/v1/admin.pb-c.h"
 #include "model/tiny_model.h"
-#include "proto/wire.h"
 #include "tests/support/process.h"
 
 #define HOST_WORKERS_MAX 4
@@ -31,6 +30,9 @@ struct host *host_start(const struct host_options *options);
 /* Stops the workers, then the daemon; each must end with status 0 and nothing may be left in the
  * runtime folder.  Destroys the host. */
 void host_stop(struct host **host);
+
+/* For a host whose daemon was killed: removes what lies in the runtime folder, and the host. */
+void host_abandon(struct host **host);
 
 const char *host_dir(const struct host *host); /* the runtime folder */
 struct process *host_daemon(const struct host *host);
@@ -63,8 +65,8 @@ struct host_worker_info host_worker_by_pid(struct host *host, pid_t pid);
 /* The number that Admin.Requests shows of the only request there. */
 uint64_t host_only_request(struct host *host);
 
-/* Cancels by that number. */
-enum rpc_code host_cancel_request(struct host *host, uint64_t id);
+/* Cancels by that number; must be OK whatever the number is. */
+void host_cancel_request(struct host *host, uint64_t id);
 
 /* Rag.Cancel of a call that our connection has not made; must be OK. */
 void host_cancel_call(struct host *host, uint64_t request_id);
