@@ -72,7 +72,8 @@ log_event(enum log_level level, const char *event, const char *fmt, ...)
         used = sizeof(line) - 2;
     }
     line[used++] = '\n';
-    /* One write, so that lines of several threads do not mix; a lost log line is not worth a retry. */
+    /* One write, so that lines of several threads do not mix; a lost log line is not worth a retry.
+     */
     if (write(STDERR_FILENO, line, (size_t)used) < 0) {
         return;
     }

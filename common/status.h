@@ -47,8 +47,8 @@ const char *status_detail(void);
 /* "file:line" of the last detail; for debug logs. */
 const char *status_where(void);
 
-/* Tells the compiler that an ERR() is never ST_OK, so that it sees that outputs are written wherever
- * TRY() goes on. */
+/* Tells the compiler that an ERR() is never ST_OK, so that it sees that outputs are written
+ * wherever TRY() goes on. */
 static inline enum status
 status_failed(enum status kind)
 {

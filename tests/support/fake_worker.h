@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_worker - a worker that keeps the contract of worker.proto and computes nothing.
  *
- * It takes its letters, encodes a few tokens of each document, gives one token to each request whose
- * documents are sealed and that has room, lets go of what ended, and answers every Stop. */
+ * It takes its letters, encodes a few tokens of each document, gives one token to each request
+ * whose documents are sealed and that has room, lets go of what ended, and answers every Stop. */
 #ifndef TESTS_SUPPORT_FAKE_WORKER_H
 #define TESTS_SUPPORT_FAKE_WORKER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of clients become prompts: what is refused, what a document's key depends on, where a BOS
- * goes. */
+/* Messages of clients become prompts: what is refused, what a document's key depends on, where a
+ * BOS goes. */
 #include <math.h>
 #include <string.h>
 

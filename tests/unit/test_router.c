@@ -42,7 +42,8 @@ note_message(void *arg, const struct message *message)
     memcpy(seen->payload, message->payload, message->payload_length);
     seen->payload[message->payload_length] = '\0';
     ck_assert_int_lt(message->from.connection, CONNECTIONS_MAX);
-    /* A first word over a descriptor whose earlier owner we still believe in: the loss came late. */
+    /* A first word over a descriptor whose earlier owner we still believe in: the loss came late.
+     */
     ck_assert(strcmp(seen->payload, "new") != 0 || !seen->is_open[message->from.connection]);
     seen->is_open[message->from.connection] = true;
 }
