@@ -16,6 +16,7 @@
 
 #include "common/mem.h"
 #include "tests/support/engine_rig.h"
+#include "tests/support/gpu_main.h"
 #include "worker/llama.h"
 
 #define LOGITS_TOLERANCE 5.5e-2 /* relative, in the 2-norm */
@@ -271,25 +272,5 @@ START_TEST(a_real_model_answers_on_the_gpu_as_on_the_cpu)
 }
 END_TEST
 
-int
-main(void)
-{
-    enum status st = device_cuda.choose(0);
-
-    if (st == ST_UNAVAILABLE && getenv("REQUIRE_GPU") == NULL) {
-        printf("SKIP: %s\n", status_detail());
-        return 77;
-    }
-    Suite *suite = suite_create("engine_cuda");
-    TCase *tcase = tcase_create("engine_cuda");
-    tcase_set_timeout(tcase, 300);
-    tcase_add_test(tcase, the_gpu_answers_as_the_cpu_does);
-    tcase_add_test(tcase, a_real_model_answers_on_the_gpu_as_on_the_cpu);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* a CUDA context does not survive fork */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
+GPU_MAIN("engine_cuda", device_cuda.choose(0), the_gpu_answers_as_the_cpu_does,
+         a_real_model_answers_on_the_gpu_as_on_the_cpu)

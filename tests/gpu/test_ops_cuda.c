@@ -16,6 +16,7 @@
 #include "kernels/attn_plan.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
+#include "tests/support/gpu_main.h"
 
 #define CHECK_OK(expr) ck_assert_msg((expr) == ST_OK, "%s: %s", #expr, status_detail())
 
@@ -686,44 +687,22 @@ START_TEST(sampling_agrees_with_its_twin)
 }
 END_TEST
 
-int
-main(void)
+static enum status
+open_device(void)
 {
-    const struct ops_config config = {.threads = 1,
-                                      .H = 9,
-                                      .Hkv = 3,
-                                      .D = 64,
-                                      .rows_max = 2048,
-                                      .seqs_max = 64,
-                                      .segs_max = 1024};
-    enum status st = ops_cuda_new(config, &gpu);
-
-    if (st == ST_UNAVAILABLE && getenv("REQUIRE_GPU") == NULL) {
-        printf("SKIP: %s\n", status_detail());
-        return 77;
-    }
-    if (st != ST_OK) {
-        printf("FAIL: %s\n", status_detail());
-        return EXIT_FAILURE;
-    }
-    Suite *suite = suite_create("ops_cuda");
-    TCase *tcase = tcase_create("ops_cuda");
-    tcase_set_timeout(tcase, 300);
-    tcase_add_test(tcase, rmsnorm_adds_and_normalises_as_its_twin);
-    tcase_add_test(tcase, swiglu_and_embed_equal_their_twins);
-    tcase_add_test(tcase, gemm_equals_its_twin_for_every_bucket);
-    tcase_add_test(tcase, rope_append_writes_what_its_twin_writes);
-    tcase_add_test(tcase, sampling_agrees_with_its_twin);
-    tcase_add_test(tcase, prefill_equals_its_twin_for_every_head_layout_and_block_size);
-    tcase_add_test(tcase, a_short_query_over_long_documents_is_split_and_still_right);
-    tcase_add_test(tcase, decode_equals_its_twin_for_every_head_layout_and_block_size);
-    tcase_add_test(tcase, garbage_behind_a_documents_end_never_reaches_the_output);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* a CUDA context does not survive fork */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    ops_destroy(&gpu);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return ops_cuda_new((struct ops_config){.H = 9,
+                                            .Hkv = 3,
+                                            .D = 64,
+                                            .rows_max = 2048,
+                                            .seqs_max = SEQS_MAX,
+                                            .segs_max = SEGS_MAX},
+                        &gpu);
 }
+
+GPU_MAIN("ops_cuda", open_device(), rmsnorm_adds_and_normalises_as_its_twin,
+         swiglu_and_embed_equal_their_twins, gemm_equals_its_twin_for_every_bucket,
+         rope_append_writes_what_its_twin_writes, sampling_agrees_with_its_twin,
+         prefill_equals_its_twin_for_every_head_layout_and_block_size,
+         a_short_query_over_long_documents_is_split_and_still_right,
+         decode_equals_its_twin_for_every_head_layout_and_block_size,
+         garbage_behind_a_documents_end_never_reaches_the_output)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into programs under valgrind (test_valgrind.sh), whose 3.19 does not know pidfd_open: an
- * eventfd that a thread makes readable when the process is gone stands in for the pidfd. */
+/* Preloaded into programs under valgrind (test_valgrind.sh), whose 3.19 does not know pidfd_open:
+ * an eventfd that a thread makes readable when the process is gone stands in for the pidfd. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -16,7 +16,8 @@
 
 long syscall(long number, ...);
 
-/* `opaque` is the pid and a copy of the eventfd of our own: the caller closes its copy when it likes. */
+/* `opaque` is the pid and a copy of the eventfd of our own: the caller closes its copy when it
+ * likes. */
 static void *
 watch(void *opaque)
 {
