@@ -13,7 +13,6 @@
 
 #include <check.h>
 
-#include "kernels/attn_plan.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 #include "tests/support/gpu_main.h"
@@ -85,6 +84,15 @@ tensor_free(struct tensor *t)
 {
     free(t->host);
     gpu->release(gpu, t->device);
+}
+
+/* Up to a NULL. */
+static void
+release_all(const void *const *memories)
+{
+    for (; *memories != NULL; memories++) {
+        gpu->release(gpu, (void *)(uintptr_t)*memories);
+    }
 }
 
 static void *
@@ -333,11 +341,7 @@ static void
 scene_free(struct scene *s)
 {
     free(s->kv);
-    gpu->release(gpu, s->d_kv);
-    gpu->release(gpu, s->d_seqs);
-    gpu->release(gpu, s->d_segs);
-    gpu->release(gpu, s->d_ids);
-    gpu->release(gpu, s->d_inv_freq);
+    release_all((const void *[]){s->d_kv, s->d_seqs, s->d_segs, s->d_ids, s->d_inv_freq, NULL});
 }
 
 static struct attn_desc
@@ -438,9 +442,7 @@ check_decode(struct scene *s, const char *what)
                                                            .H = s->H,
                                                            .D = s->layout.D}));
     compare_device(what, out.device, out.host, count, false, 6e-3);
-    gpu->release(gpu, o);
-    gpu->release(gpu, ml);
-    gpu->release(gpu, d_first);
+    release_all((const void *[]){o, ml, d_first, NULL});
     tensor_free(&q);
     tensor_free(&out);
 }
@@ -602,11 +604,8 @@ START_TEST(rope_append_writes_what_its_twin_writes)
         compare_device("rope_append kv", d_kv, want, bytes / 2, false, 1e-4);
         free(want);
         free(kv);
-        gpu->release(gpu, d_kv);
-        gpu->release(gpu, (void *)(uintptr_t)args.row_block);
-        gpu->release(gpu, (void *)(uintptr_t)args.row_slot);
-        gpu->release(gpu, (void *)(uintptr_t)args.row_pos);
-        gpu->release(gpu, (void *)(uintptr_t)args.inv_freq);
+        release_all((const void *[]){d_kv, args.row_block, args.row_slot, args.row_pos,
+                                     args.inv_freq, NULL});
         tensor_free(&qkv);
         tensor_free(&q);
     }
@@ -677,11 +676,7 @@ START_TEST(sampling_agrees_with_its_twin)
     CHECK_OK(gpu->download(gpu, got, d_results, sizeof(got)));
     CHECK_OK(gpu->finish(gpu));
     ck_assert_uint_eq(got[0].id, SAMPLE_REFUSED);
-    gpu->release(gpu, d_history);
-    gpu->release(gpu, d_logits);
-    gpu->release(gpu, d_params);
-    gpu->release(gpu, d_results);
-    gpu->release(gpu, workspace);
+    release_all((const void *[]){d_history, d_logits, d_params, d_results, workspace, NULL});
     free(logits);
     free(host_workspace);
 }
