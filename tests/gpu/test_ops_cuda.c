@@ -40,7 +40,6 @@ static uint16_t
 to_bf16(float x)
 {
     uint32_t bits;
-
     memcpy(&bits, &x, sizeof(bits));
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -99,7 +98,6 @@ static void *
 to_device(const void *host, size_t bytes)
 {
     void *device;
-
     CHECK_OK(gpu->alloc(gpu, bytes, &device));
     CHECK_OK(gpu->upload(gpu, device, host, bytes));
     CHECK_OK(gpu->finish(gpu));
@@ -147,7 +145,7 @@ compare(const char *what, const float *got, const float *want, size_t count, dou
             }
         }
     }
-    error = norm > 0.0 ? sqrt(error / norm) : sqrt(error);
+    error = sqrt(norm > 0.0 ? error / norm : error);
     printf("%-48s rel %.2e worst %.3g (%.4g for %.4g)\n", what, error, worst,
            count > 0 ? (double)got[worst_at] : 0.0, count > 0 ? (double)want[worst_at] : 0.0);
     ck_assert_msg(error <= rel_max, "%s: relative error %g above %g", what, error, rel_max);
@@ -158,7 +156,6 @@ compare_device(const char *what, const void *device, const float *want, size_t c
                double rel_max)
 {
     float *got = fetch(device, count, is_f32);
-
     compare(what, got, want, count, rel_max);
     free(got);
 }
