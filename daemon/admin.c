@@ -27,8 +27,7 @@ reply_empty(struct kvasird *d, struct call *call, enum status st)
                   true);
 }
 
-/* --- Stats
- * ---------------------------------------------------------------------------------------- */
+/* --- Stats ------------------------------------------------------------------------------------ */
 
 struct counter_list {
     Kvasir__V1__Counter items[COUNTERS_MAX];
@@ -154,8 +153,7 @@ send_stats(struct kvasird *d, struct call *call)
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
 }
 
-/* --- Workers, Requests
- * ------------------------------------------------------------------------------ */
+/* --- Workers, Requests ------------------------------------------------------------------------ */
 
 static void
 fill_worker(Kvasir__V1__WorkerInfo *wire, const struct kvasird *d, uint32_t worker)
@@ -256,8 +254,7 @@ send_requests(struct kvasird *d, struct call *call)
     mem_free(list);
 }
 
-/* --- the rest
- * ----------------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 /* The wish is fulfilled also when there is nothing left to cancel. */
 static void

@@ -12,8 +12,7 @@
 #include "kvasir/v1/wire.pb-c.h"
 #include "kvasir/v1/worker.pb-c.h"
 
-/* --- to workers ---------------------------------------------------------------------------------
- */
+/* --- to workers ------------------------------------------------------------------------------- */
 
 /* protobuf-c's structs have no const; nothing is written through them here. */
 static uint32_t *
@@ -223,8 +222,7 @@ send_stop_build(struct kvasird *d, const struct sched_action *action)
     send_to_worker(d, action, &message);
 }
 
-/* --- to clients ---------------------------------------------------------------------------------
- */
+/* --- to clients ------------------------------------------------------------------------------- */
 
 /* A client that cannot be reached, or does not read, is lost with all its calls. */
 static void
@@ -416,8 +414,7 @@ reply_end(struct kvasird *d, const struct sched_action *action)
     }
 }
 
-/* --- all of them ---------------------------------------------------------------------------------
- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 static void
 carry_out(struct kvasird *d)

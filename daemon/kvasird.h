@@ -20,8 +20,8 @@
 #include "daemon/read_prompt.h"
 #include "daemon/router.h"
 #include "daemon/sched.h"
+#include "model/checkpoint.h"
 #include "model/config.h"
-#include "model/gguf.h"
 #include "proto/endpoints.h"
 #include "proto/wire.h"
 
@@ -30,13 +30,12 @@
 struct kvasird {
     struct options options;
     char dir[ENDPOINT_PATH_MAX];
-    char model_path[PATH_MAX]; /* absolute: workers open it too */
+    char model_path[PATH_MAX]; /* as workers open it too */
     int lock_fd;               /* flock: one daemon a directory */
     int signal_fd;
 
-    struct gguf *gguf;
-    struct model_config model;
-    struct tokenizer *tokenizer;
+    struct checkpoint *checkpoint;
+    struct model_config model; /* with its fingerprint */
     struct reader reader;
 
     struct sched *sched;
@@ -56,8 +55,7 @@ struct kvasird {
     bool has_said_farewell;
 };
 
-/* --- start.c: everything before and after the loop -----------------------------------------------
- */
+/* --- start.c: everything before and after the loop -------------------------------------------- */
 
 /* Makes the runtime directory ours: made with mode 0750, locked, stale sockets removed. */
 enum status start_directory(struct kvasird *d);
@@ -68,8 +66,7 @@ enum status start_parts(struct kvasird *d);
 /* Ends open calls and undoes all of that, as far as it was done. */
 void start_undo(struct kvasird *d);
 
-/* --- deliver.c: actions of the scheduler, replies ------------------------------------------------
- */
+/* --- deliver.c: actions of the scheduler, replies --------------------------------------------- */
 
 /* Carries out what the last event asked for, and what follows from it. */
 void deliver(struct kvasird *d);
@@ -82,8 +79,7 @@ void deliver_reply(struct kvasird *d, struct call *call, uint32_t code, const ch
 void deliver_refusal(struct kvasird *d, const struct address *to, uint64_t client_id, uint32_t code,
                      const char *message);
 
-/* --- service.c: the methods of clients
- * ------------------------------------------------------------ */
+/* --- service.c: the methods of clients -------------------------------------------------------- */
 
 void service_message(struct kvasird *d, const struct message *message);
 void service_ingested(struct kvasird *d);
@@ -93,15 +89,13 @@ void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
                            const struct prompt_document *document, uint32_t tokens_ready,
                            enum kvpool_miss reason);
 
-/* --- admin.c: the methods of operators
- * ------------------------------------------------------------ */
+/* --- admin.c: the methods of operators -------------------------------------------------------- */
 
 /* Answers; the call is closed afterwards. */
 void admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request);
 void admin_health(struct kvasird *d, struct call *call);
 
-/* --- serve.c: the loop
- * ----------------------------------------------------------------------------- */
+/* --- serve.c: the loop ------------------------------------------------------------------------ */
 
 /* Until it is told to stop and has drained. */
 enum status serve(struct kvasird *d);

@@ -8,6 +8,7 @@
 #include "daemon/ingest.h"
 #include "daemon/sched.h"
 #include "kvpool/evict.h"
+#include "model/shape.h"
 #include "model/template.h"
 
 #define STEP_TOKENS_MAX     65536
@@ -18,8 +19,12 @@
 #define AT(field)           offsetof(struct options, field)
 
 static const struct conf_option table[] = {
-    {"model", CONF_STRING, NULL, 0, 0, "FILE", "checkpoint to serve, a GGUF file; required",
+    {"model", CONF_STRING, NULL, 0, 0, "PATH",
+     "checkpoint to serve: a GGUF file, or a directory as Hugging Face lays it out; required",
      AT(model)},
+    {"load-format", CONF_STRING, "auto", 0, 0, "FORMAT",
+     "auto, or dummy: random weights of a --shape, for measuring cost", AT(load_format)},
+    {"shape", CONF_STRING, NULL, 0, 0, "NAME", "of a dummy: " SHAPE_NAMES, AT(shape)},
     {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
      "where the sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir or $XDG_RUNTIME_DIR/kvasir",
      AT(runtime_dir)},
@@ -69,14 +74,33 @@ options_conf(struct options *options)
     };
 }
 
+/* A checkpoint, or the shape of a dummy; not both. */
+static enum status
+check_model(const struct options *o)
+{
+    bool is_dummy = strcmp(o->load_format, "dummy") == 0;
+
+    if (!is_dummy && strcmp(o->load_format, "auto") != 0) {
+        return ERR(ST_INVALID, "load-format %s: it must be auto or dummy", o->load_format);
+    }
+    if (is_dummy && (o->shape == NULL || o->model != NULL)) {
+        return ERR(ST_INVALID, "load-format dummy goes with --shape and without --model");
+    }
+    if (!is_dummy && o->shape != NULL) {
+        return ERR(ST_INVALID, "shape %s: it goes with --load-format dummy only", o->shape);
+    }
+    if (!is_dummy && o->model == NULL) {
+        return ERR(ST_INVALID, "model is missing: name a checkpoint with --model");
+    }
+    return ST_OK;
+}
+
 enum status
 options_check(const struct options *o)
 {
     enum template_kind kind;
 
-    if (o->model == NULL) {
-        return ERR(ST_INVALID, "model is missing: name a GGUF file with --model");
-    }
+    TRY(check_model(o));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
         return ERR(ST_INVALID, "block-tokens %llu: it must be 16, 32 or 64",
                    (unsigned long long)o->block_tokens);

@@ -11,6 +11,8 @@
 
 struct options {
     char *model;
+    char *load_format;
+    char *shape;
     char *runtime_dir;
     uint64_t kv_memory;
     uint64_t block_tokens;

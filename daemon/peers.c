@@ -45,8 +45,7 @@ peers_attached(struct kvasird *d, const struct handoff_event *event)
              event->block_count);
 }
 
-/* --- to workers ---------------------------------------------------------------------------------
- */
+/* --- to workers ------------------------------------------------------------------------------- */
 
 void
 peers_send(struct kvasird *d, uint32_t worker, uint64_t incarnation)
@@ -113,8 +112,7 @@ send_heartbeat(struct kvasird *d, uint32_t worker)
     send_message(d, worker, &message);
 }
 
-/* --- silence and loss ----------------------------------------------------------------------------
- */
+/* --- silence and loss ------------------------------------------------------------------------- */
 
 static void
 give_up(struct kvasird *d, uint32_t worker, const char *why)
@@ -232,8 +230,7 @@ peers_close(struct kvasird *d)
     }
 }
 
-/* --- from workers --------------------------------------------------------------------------------
- */
+/* --- from workers ----------------------------------------------------------------------------- */
 
 static void
 take_ready(struct kvasird *d, uint32_t worker, const struct message *message,

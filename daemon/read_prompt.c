@@ -26,8 +26,7 @@ struct work {
     struct prompt prompt;
 };
 
-/* --- sampling ----------------------------------------------------------------------------------
- */
+/* --- sampling --------------------------------------------------------------------------------- */
 
 static enum status
 check_range(const char *name, double value, double min, double max, bool is_min_open)
@@ -97,8 +96,7 @@ read_sampling(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
     return read_stops(wire, sampling);
 }
 
-/* --- segments ----------------------------------------------------------------------------------
- */
+/* --- segments --------------------------------------------------------------------------------- */
 
 static enum status
 check_ids(const struct reader *reader, const uint32_t *ids, size_t count)
@@ -281,8 +279,7 @@ read_salt(struct work *work, bool has_salt, ProtobufCBinaryData salt)
     return ST_OK;
 }
 
-/* --- raw ----------------------------------------------------------------------------------------
- */
+/* --- raw -------------------------------------------------------------------------------------- */
 
 /* A BOS-only segment in front, unless the first segment begins with one. */
 static enum status
@@ -324,8 +321,7 @@ read_raw(struct work *work, const Kvasir__V1__GenerateRequest *request)
     return encode(work, TEXT_RAW, &text, &work->prompt.query);
 }
 
-/* --- chat ---------------------------------------------------------------------------------------
- */
+/* --- chat ------------------------------------------------------------------------------------- */
 
 static enum status
 take_chat_segment(void *arg, enum template_segment_kind kind, size_t document_index,
@@ -393,8 +389,7 @@ read_chat(struct work *work, const Kvasir__V1__GenerateRequest *request)
     return add_segments(work, "documents", request->documents, request->n_documents, TEXT_DOCUMENT);
 }
 
-/* --- methods ------------------------------------------------------------------------------------
- */
+/* --- methods ---------------------------------------------------------------------------------- */
 
 static enum status
 read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uint32_t *priority)

@@ -213,8 +213,7 @@ sched_take_turn(struct sched *sched, uint64_t now_us)
     }
 }
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 static void
 refuse(struct sched *sched, uint64_t id, enum sched_end end)
@@ -413,8 +412,7 @@ sched_wakeup_us(const struct sched *sched)
     return sched->wakeup_us;
 }
 
-/* --- workers -----------------------------------------------------------------------------------
- */
+/* --- workers ---------------------------------------------------------------------------------- */
 
 enum status
 sched_set_pool(struct sched *sched, uint32_t block_count)

@@ -29,7 +29,7 @@
 
 struct sched;
 
-/* --- limits ---------------------------------------------------------------------------------- */
+/* --- limits ----------------------------------------------------------------------------------- */
 
 #define SCHED_WORKERS_MAX     64
 #define SCHED_WAITING_MAX     65536 /* upper limit of the option max-waiting */
@@ -54,7 +54,7 @@ struct sched_config {
 enum status sched_new(const struct sched_config *config, struct sched **sched_out);
 void sched_destroy(struct sched **sched);
 
-/* --- actions --------------------------------------------------------------------------------- */
+/* --- actions ---------------------------------------------------------------------------------- */
 
 /* A document the worker encodes: tokens [start, n_tokens) into its blocks. */
 struct sched_build {
@@ -135,7 +135,7 @@ struct sched_action {
 /* What the last event asks for; to be taken once, before the next event. */
 const struct sched_action *sched_take_actions(struct sched *sched, size_t *count_out);
 
-/* --- events ---------------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
 /* A request, tokenised and keyed; its contents are taken over.  `id` is the caller's and unique. */
 struct sched_submit {
@@ -195,8 +195,7 @@ enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct docke
 enum status sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key);
 uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
 
-/* --- looking, without touching ------------------------------------------------------------------
- */
+/* --- looking, without touching ---------------------------------------------------------------- */
 
 /* The pool, for its numbers and documents; NULL before sched_set_pool. */
 const struct kvpool *sched_pool(const struct sched *sched);

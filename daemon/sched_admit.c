@@ -429,7 +429,7 @@ sched_admit(struct sched *sched, uint64_t now_us)
     struct session *session;
     uint32_t blocked = 0;
 
-    /* A starving answer comes before a new one: what is free now is its. */
+    /* While an answer starves there is nothing to claim, and what comes free is its. */
     if (!sched->has_news || sched->pool == NULL || sched->starving_count > 0) {
         return;
     }

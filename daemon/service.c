@@ -39,8 +39,7 @@ reply_empty(struct kvasird *d, struct call *call, enum status st)
     }
 }
 
-/* --- what ingest brings back
- * ---------------------------------------------------------------------- */
+/* --- what ingest brings back ------------------------------------------------------------------ */
 
 static const char *
 miss_name(enum kvpool_miss reason)
@@ -193,8 +192,7 @@ service_ingested(struct kvasird *d)
     deliver(d);
 }
 
-/* --- documents
- * ------------------------------------------------------------------------------------ */
+/* --- documents -------------------------------------------------------------------------------- */
 
 static enum status
 read_key(const Kvasir__V1__DocumentRef *ref, struct dockey *key_out)
@@ -405,8 +403,7 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
     deliver(d);
 }
 
-/* --- calls
- * ---------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* The wish is fulfilled also when there is nothing left to cancel. */
 static void

@@ -20,8 +20,7 @@
 #define KV_LAYOUT_PLAIN 0
 #define KV_LAYOUT_CK8   1
 
-/* --- the directory
- * -------------------------------------------------------------------------------- */
+/* --- the directory ---------------------------------------------------------------------------- */
 
 /* Holding the lock of a file that was removed meanwhile protects nothing. */
 static bool
@@ -101,21 +100,32 @@ start_directory(struct kvasird *d)
     return remove_stale(d);
 }
 
-/* --- the model
- * ------------------------------------------------------------------------------------- */
+/* --- the model -------------------------------------------------------------------------------- */
 
 static enum status
 choose_template(struct kvasird *d)
 {
-    struct gguf_string jinja = {0};
+    size_t length = 0;
+    const char *jinja;
 
     if (strcmp(d->options.chat_template, "auto") != 0) {
         return template_parse(d->options.chat_template, &d->reader.template_kind);
     }
-    if (gguf_str(d->gguf, "tokenizer.chat_template", &jinja) != ST_OK) {
-        jinja = (struct gguf_string){0};
+    jinja = tokenizer_chat_template(d->reader.tokenizer, &length);
+    d->reader.template_kind = template_detect(jinja, length);
+    return ST_OK;
+}
+
+/* As the workers must open it too: absolute, or the name of a dummy. */
+static enum status
+name_model(struct kvasird *d)
+{
+    if (d->options.model != NULL) {
+        return realpath(d->options.model, d->model_path) != NULL
+                   ? ST_OK
+                   : ERR(ST_SYSTEM, "model %s: %s", d->options.model, strerror(errno));
     }
-    d->reader.template_kind = template_detect(jinja.bytes, jinja.length);
+    (void)snprintf(d->model_path, sizeof(d->model_path), CHECKPOINT_DUMMY "%s", d->options.shape);
     return ST_OK;
 }
 
@@ -124,17 +134,14 @@ start_model(struct kvasird *d)
 {
     uint64_t start_us = clock_now_us();
 
-    if (realpath(d->options.model, d->model_path) == NULL) {
-        return ERR(ST_SYSTEM, "model %s: %s", d->options.model, strerror(errno));
-    }
-    TRY(gguf_open(d->model_path, &d->gguf));
-    TRY(model_config_from_gguf(d->gguf, &d->model));
-    TRY(gguf_fingerprint(d->gguf, d->model.fingerprint));
-    TRY(tokenizer_new(d->gguf, &d->tokenizer));
-    TRY(choose_template(d));
-    d->reader.tokenizer = d->tokenizer;
+    TRY(name_model(d));
+    TRY(checkpoint_open(d->model_path, &d->checkpoint));
+    d->model = *checkpoint_config(d->checkpoint);
+    TRY(checkpoint_fingerprint(d->checkpoint, d->model.fingerprint));
+    d->reader.tokenizer = checkpoint_tokenizer(d->checkpoint);
     d->reader.vocab_size = d->model.V;
-    tokenizer_fingerprint(d->tokenizer, d->reader.tokenizer_fingerprint);
+    tokenizer_fingerprint(d->reader.tokenizer, d->reader.tokenizer_fingerprint);
+    TRY(choose_template(d));
     log_info("model_opened",
              "path=%s layers=%u context=%u vocabulary=%u template=%s elapsed_ms=%llu",
              d->model_path, d->model.L, d->model.context_max, d->model.V,
@@ -143,8 +150,7 @@ start_model(struct kvasird *d)
     return ST_OK;
 }
 
-/* --- the parts
- * ------------------------------------------------------------------------------------- */
+/* --- the parts -------------------------------------------------------------------------------- */
 
 static enum status
 start_handoff(struct kvasird *d)
@@ -272,7 +278,6 @@ start_undo(struct kvasird *d)
     wire_arena_destroy(&d->arena);
     wire_buffer_deinit(&d->header);
     wire_buffer_deinit(&d->payload);
-    tokenizer_destroy(&d->tokenizer);
-    gguf_close(&d->gguf);
+    checkpoint_close(&d->checkpoint);
     unlock_directory(d);
 }

@@ -41,8 +41,7 @@ world_doc_key(uint32_t doc)
     return key;
 }
 
-/* --- who may touch which block ------------------------------------------------------------------
- */
+/* --- who may touch which block ---------------------------------------------------------------- */
 
 static void
 use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *blocks, bool is_write)
@@ -71,8 +70,7 @@ use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *block
     }
 }
 
-/* --- actions ------------------------------------------------------------------------------------
- */
+/* --- actions ---------------------------------------------------------------------------------- */
 
 static void
 copy_builds(struct world *world, const struct sched_action *action, struct letter *letter)
@@ -227,8 +225,7 @@ obey(struct world *world)
     }
 }
 
-/* --- the world ----------------------------------------------------------------------------------
- */
+/* --- the world -------------------------------------------------------------------------------- */
 
 struct world *
 world_new(struct world_config config)
@@ -413,8 +410,7 @@ world_run(struct world *world, uint32_t steps_max)
     return steps;
 }
 
-/* --- life and death -----------------------------------------------------------------------------
- */
+/* --- life and death --------------------------------------------------------------------------- */
 
 void
 world_start(struct world *world, uint32_t worker)

@@ -57,7 +57,7 @@ START_TEST(what_the_table_cannot_check_is_checked_and_named)
 
     ck_assert_int_eq(options_read(1, argv, &options), ST_OK);
     ck_assert_int_eq(options_check(&options), ST_INVALID);
-    ck_assert_str_eq(status_detail(), "model is missing: name a GGUF file with --model");
+    ck_assert_str_eq(status_detail(), "model is missing: name a checkpoint with --model");
     options_deinit(&options);
     expect_refused("--block-tokens", "48", "block-tokens 48: it must be 16, 32 or 64");
     expect_refused("--kv-type", "fp8", "kv-type fp8: it must be auto, f32 or bf16");
@@ -65,6 +65,9 @@ START_TEST(what_the_table_cannot_check_is_checked_and_named)
                    "worker-liveness 1500ms: it must be at least twice the heartbeat");
     expect_refused("--log-level", "loud",
                    "log-level loud: it must be error, warn, info, debug or trace");
+    expect_refused("--shape", "tiny", "shape tiny: it goes with --load-format dummy only");
+    expect_refused("--load-format", "dummy",
+                   "load-format dummy goes with --shape and without --model");
     expect_refused("--eviction", "mru", "eviction mru: there is no such policy; there is lru");
 }
 END_TEST

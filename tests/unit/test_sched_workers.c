@@ -167,6 +167,29 @@ START_TEST(a_draining_worker_gets_nothing_new_and_finishes_what_it_has)
 }
 END_TEST
 
+START_TEST(a_request_bound_to_a_busy_worker_runs_elsewhere_once_its_document_is_sealed)
+{
+    struct world_config config = pair();
+
+    config.seqs_max = 1;
+    struct world *world = world_new(config);
+    uint32_t docs[] = {40001};
+    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 30};
+    uint64_t builder = world_submit(world, ask);
+    uint64_t reader = world_submit(world, ask);
+
+    ck_assert_uint_eq(world_get(world, reader)->assigns, 0);
+    while (world_get(world, reader)->assigns == 0) {
+        ck_assert(world_step(world, 0));
+    }
+    ck_assert(!world_get(world, builder)->is_ended);
+    ck_assert_uint_eq(world_get(world, reader)->last_worker, 1);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_builds_started(world, 40001), 1);
+    world_destroy(world);
+}
+END_TEST
+
 START_TEST(steps_of_an_earlier_life_change_nothing)
 {
     struct world *world = world_new(pair());
@@ -192,4 +215,5 @@ CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_wit
            a_request_that_loses_two_workers_fails, without_a_worker_requests_wait_for_the_next_life,
            a_cancelled_request_whose_worker_dies_gives_its_blocks_back,
            a_draining_worker_gets_nothing_new_and_finishes_what_it_has,
+           a_request_bound_to_a_busy_worker_runs_elsewhere_once_its_document_is_sealed,
            steps_of_an_earlier_life_change_nothing)
