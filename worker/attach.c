@@ -11,12 +11,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/mem.h"
 #include "common/notify.h"
 #include "kvpool/dockey.h"
 #include "kvpool/kvpool.h"
-#include "model/gguf.h"
 #include "worker/llama.h"
+#include "worker/load_weights.h"
 
 #include "kvasir/v1/worker.pb-c.h"
 
@@ -256,15 +255,11 @@ open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
                                      .block_tokens = reply->block_tokens};
 
     tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=opening the model");
-    TRY(gguf_open(reply->model_path, &a->gguf));
-    TRY(model_config_from_gguf(a->gguf, &a->model));
-    TRY(gguf_fingerprint(a->gguf, a->model.fingerprint));
+    TRY(checkpoint_open(reply->model_path, &a->checkpoint));
+    a->model = *checkpoint_config(a->checkpoint);
+    TRY(checkpoint_fingerprint(a->checkpoint, a->model.fingerprint));
     TRY(check_fingerprint("checkpoint", reply->checkpoint_fingerprint, a->model.fingerprint));
-    TRY(tokenizer_new(a->gguf, &a->tokenizer));
-    if (tokenizer_vocab_size(a->tokenizer) < a->model.V) {
-        return ERR(ST_INVALID, "%s: %" PRIu32 " tokens in the vocabulary, %" PRIu32 " embeddings",
-                   reply->model_path, tokenizer_vocab_size(a->tokenizer), a->model.V);
-    }
+    a->tokenizer = checkpoint_tokenizer(a->checkpoint);
     memcpy(identity.checkpoint, a->model.fingerprint, sizeof(identity.checkpoint));
     tokenizer_fingerprint(a->tokenizer, identity.tokenizer);
     TRY(pool_fingerprint(&identity, a->pool_fingerprint));
@@ -321,37 +316,15 @@ map_kv(struct attachment *a, uint32_t block_count, const char *mechanism, int fd
                                block_count * kv_layout_block_bytes(&a->layout), true, &a->kv);
 }
 
-/* Converts the checkpoint into the arena: directly, or through host memory where the arena is not.
- */
-static enum status
-fill_weights(struct attachment *a)
-{
-    int percent_told = -10;
-    void *staging;
-    enum status st;
-
-    if (a->device->kind->is_host_memory) {
-        return weights_load(a->gguf, &a->model, &a->plan, arena_base(a->weights), report_progress,
-                            &percent_told);
-    }
-    staging = mem_zalloc(a->plan.bytes, 1);
-    if (staging == NULL) {
-        return ERR(ST_NO_MEMORY, "%zu bytes to convert the weights in", a->plan.bytes);
-    }
-    st = weights_load(a->gguf, &a->model, &a->plan, staging, report_progress, &percent_told);
-    if (st == ST_OK) {
-        st = a->device->kind->write(arena_base(a->weights), staging, a->plan.bytes);
-    }
-    mem_free(staging);
-    return st;
-}
-
 static enum status
 make_weights(struct attachment *a)
 {
+    int percent_told = -10;
+
     a->has_made_weights = true;
     TRY(device_create_arena(a->device, "kvasir-weights", a->plan.bytes, &a->weights));
-    TRY(fill_weights(a));
+    TRY(load_weights(a->device->kind, a->checkpoint, &a->plan, arena_base(a->weights),
+                     report_progress, &percent_told));
     return arena_seal_readonly(a->weights);
 }
 
@@ -501,6 +474,5 @@ attach_close(struct attachment *a)
     wire_arena_destroy(&a->replies);
     arena_close(&a->kv);
     arena_close(&a->weights);
-    tokenizer_destroy(&a->tokenizer);
-    gguf_close(&a->gguf);
+    checkpoint_close(&a->checkpoint);
 }

@@ -13,9 +13,7 @@
 #include "common/status.h"
 #include "kernels/kv_layout.h"
 #include "kvpool/arena.h"
-#include "model/config.h"
-#include "model/tokenizer.h"
-#include "model/weights.h"
+#include "model/checkpoint.h"
 #include "proto/endpoints.h"
 #include "proto/wire.h"
 #include "worker/device.h"
@@ -39,9 +37,9 @@ struct attachment {
     uint32_t step_tokens;
 
     const struct device *device;
-    struct gguf *gguf;
+    struct checkpoint *checkpoint;
     struct model_config model;
-    struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* the checkpoint's */
     struct weights_plan plan;
     struct kv_layout layout;
     uint32_t block_count;

@@ -8,6 +8,7 @@
 #define WORKER_DEVICE_H
 
 #include "common/status.h"
+#include "kernels/dummy_fill.h"
 #include "kernels/kv_layout.h"
 #include "kernels/ops.h"
 #include "kvpool/arena.h"
@@ -24,6 +25,8 @@ struct device_kind {
     enum status (*ops_new)(struct ops_config config, struct ops **ops_out);
     /* Fills arena memory from host memory, and waits. */
     enum status (*write)(void *memory, const void *host, size_t bytes);
+    /* Fills arena memory with the weights of a dummy, and waits. */
+    enum status (*fill_dummy)(struct dummy_fill_args args);
     bool is_host_memory; /* arena memory may be written by the host directly, without write() */
 };
 

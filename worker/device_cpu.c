@@ -27,5 +27,6 @@ const struct device_kind device_cpu = {
     .choose = choose_cpu,
     .ops_new = ops_cpu_new,
     .write = write_host,
+    .fill_dummy = dummy_fill_ref,
     .is_host_memory = true,
 };

@@ -35,6 +35,17 @@ write_cuda(void *memory, const void *host, size_t bytes)
 
 static const struct arena_ops *const arenas[] = {&arena_vmm, &arena_ipc, NULL};
 
+static enum status
+fill_dummy_cuda(struct dummy_fill_args args)
+{
+    TRY(dummy_fill_cuda(args, NULL));
+    if (cudaStreamSynchronize(NULL) != cudaSuccess) {
+        return ERR(ST_DEVICE, "filling %llu elements on the device: %s",
+                   (unsigned long long)args.count, cudaGetErrorString(cudaGetLastError()));
+    }
+    return ST_OK;
+}
+
 const struct device_kind device_cuda = {
     .name = "cuda",
     .kv_type = KV_BF16,
@@ -44,4 +55,5 @@ const struct device_kind device_cuda = {
     .choose = choose_cuda,
     .ops_new = ops_cuda_new,
     .write = write_cuda,
+    .fill_dummy = fill_dummy_cuda,
 };

@@ -7,8 +7,8 @@
 #include <check.h>
 
 #include "common/mem.h"
-#include "model/gguf.h"
 #include "model/tiny_model.h"
+#include "worker/load_weights.h"
 
 #define CHECKED(call)                                                                              \
     do {                                                                                           \
@@ -58,17 +58,12 @@ open_engine(struct rig *rig, const struct rig_config *config)
 }
 
 static void
-load_weights(struct rig *rig)
+fill_weights(struct rig *rig)
 {
     CHECKED(weights_plan(&rig->model, rig->kind->weight_type, &rig->plan));
-    void *host = mem_zalloc(1, rig->plan.bytes);
-
-    ck_assert_ptr_nonnull(host);
-    CHECKED(weights_load(rig->gguf, &rig->model, &rig->plan, host, NULL, NULL));
     CHECKED(rig->ops->alloc(rig->ops, rig->plan.bytes, &rig->weights));
     CHECKED(rig->ops->finish(rig->ops));
-    CHECKED(rig->kind->write(rig->weights, host, rig->plan.bytes));
-    mem_free(host);
+    CHECKED(load_weights(rig->kind, rig->checkpoint, &rig->plan, rig->weights, NULL, NULL));
 }
 
 struct rig *
@@ -79,16 +74,16 @@ rig_new(const struct rig_config *config)
 
     ck_assert_ptr_nonnull(rig);
     if (config->model_path != NULL) {
-        CHECKED(gguf_open(config->model_path, &rig->gguf));
+        CHECKED(checkpoint_open(config->model_path, &rig->checkpoint));
     } else {
         struct tiny_model_config tiny =
             config->tiny != NULL ? *config->tiny : tiny_model_defaults();
 
         CHECKED(tiny_model_make(&tiny, &rig->model_bytes, &length));
-        CHECKED(gguf_open_bytes("tiny", rig->model_bytes, length, &rig->gguf));
+        CHECKED(checkpoint_open_bytes("tiny", rig->model_bytes, length, &rig->checkpoint));
     }
-    CHECKED(model_config_from_gguf(rig->gguf, &rig->model));
-    CHECKED(tokenizer_new(rig->gguf, &rig->tokenizer));
+    rig->model = *checkpoint_config(rig->checkpoint);
+    rig->tokenizer = checkpoint_tokenizer(rig->checkpoint);
     rig->kind = config->kind != NULL ? config->kind : &device_cpu;
     CHECKED(rig->kind->ops_new((struct ops_config){.threads = 1,
                                                    .H = rig->model.H,
@@ -98,7 +93,7 @@ rig_new(const struct rig_config *config)
                                                    .seqs_max = config->step_tokens,
                                                    .segs_max = RIG_SEGMENTS_MAX},
                                &rig->ops));
-    load_weights(rig);
+    fill_weights(rig);
     open_engine(rig, config);
     return rig;
 }
@@ -118,8 +113,7 @@ rig_destroy(struct rig **rig)
     (*rig)->ops->release((*rig)->ops, (*rig)->weights);
     (*rig)->ops->release((*rig)->ops, (*rig)->kv);
     ops_destroy(&(*rig)->ops);
-    tokenizer_destroy(&(*rig)->tokenizer);
-    gguf_close(&(*rig)->gguf);
+    checkpoint_close(&(*rig)->checkpoint);
     mem_free((*rig)->model_bytes);
     MEM_FREE(*rig);
 }

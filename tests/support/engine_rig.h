@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/checkpoint.h"
 #include "model/tiny_model.h"
 #include "worker/device.h"
 #include "worker/engine.h"
@@ -19,7 +20,7 @@
 #define RIG_TOKENS_MAX   2048
 
 struct rig_config {
-    const char *model_path;               /* NULL: a tiny model, */
+    const char *model_path;               /* a checkpoint's; NULL: a tiny model, */
     const struct tiny_model_config *tiny; /* this one, or with NULL its defaults */
     const struct device_kind *kind;       /* NULL: the CPU */
     uint32_t block_tokens;
@@ -45,10 +46,10 @@ struct rig_heard {
 
 struct rig {
     struct rig_config config;
-    struct gguf *gguf;
+    struct checkpoint *checkpoint;
     void *model_bytes;
     struct model_config model;
-    struct tokenizer *tokenizer;
+    const struct tokenizer *tokenizer; /* the checkpoint's */
     struct weights_plan plan;
     const struct device_kind *kind;
     void *weights; /* the device's memory, as kv */

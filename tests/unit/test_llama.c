@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 
 #include "common/mem.h"
-#include "model/gguf.h"
 #include "tests/support/check_main.h"
 #include "tests/support/engine_rig.h"
 #include "tests/support/golden.h"
@@ -132,7 +131,7 @@ check_sha256(const struct goldens *goldens)
     uint8_t sum[32];
     char hex[65];
 
-    ck_assert_int_eq(gguf_fingerprint(goldens->rig->gguf, sum), ST_OK);
+    ck_assert_int_eq(checkpoint_fingerprint(goldens->rig->checkpoint, sum), ST_OK);
     for (size_t i = 0; i < sizeof(sum); i++) {
         (void)snprintf(hex + 2 * i, 3, "%02x", sum[i]);
     }

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "model/checkpoint.h"
+#include "tests/support/check_main.h"
+#include "tests/support/engine_rig.h"
+#include "worker/load_weights.h"
+
+static float *
+make_dummy(uint64_t seed, struct model_config *config, struct weights_plan *plan)
+{
+    struct checkpoint *checkpoint = NULL;
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "dummy:tiny:%llu", (unsigned long long)seed);
+    ck_assert_int_eq(checkpoint_open(path, &checkpoint), ST_OK);
+    *config = *checkpoint_config(checkpoint);
+    ck_assert_int_eq(weights_plan(config, WEIGHT_F32, plan), ST_OK);
+    float *memory = calloc(1, plan->bytes);
+    ck_assert_ptr_nonnull(memory);
+    ck_assert_int_eq(load_weights(&device_cpu, checkpoint, plan, memory, NULL, NULL), ST_OK);
+    checkpoint_close(&checkpoint);
+    return memory;
+}
+
+static const float *
+weight(const float *memory, const struct weights_plan *plan, enum weight kind, uint32_t layer)
+{
+    return memory + weights_offset(plan, kind, layer) / sizeof(float);
+}
+
+START_TEST(norms_of_a_dummy_are_1_and_every_matrix_is_random_in_its_own_way)
+{
+    static const enum weight matrices[] = {WEIGHT_EMBED, WEIGHT_QKV, WEIGHT_ATTN_OUT,
+                                           WEIGHT_GATE_UP, WEIGHT_DOWN};
+    struct model_config config;
+    struct weights_plan plan;
+    float *memory = make_dummy(3, &config, &plan);
+    float first[16];
+    size_t n = 0;
+
+    for (uint32_t layer = 0; layer < config.L; layer++) {
+        for (uint32_t i = 0; i < config.C; i++) {
+            ck_assert_float_eq(weight(memory, &plan, WEIGHT_ATTN_NORM, layer)[i], 1);
+            ck_assert_float_eq(weight(memory, &plan, WEIGHT_FFN_NORM, layer)[i], 1);
+            ck_assert_float_eq(weight(memory, &plan, WEIGHT_OUT_NORM, 0)[i], 1);
+        }
+        for (size_t m = layer == 0 ? 0 : 1; m < 5; m++) {
+            const float *values = weight(memory, &plan, matrices[m], layer);
+            uint64_t count = weights_elements(&config, matrices[m]);
+            double squares = 0;
+
+            for (uint64_t i = 0; i < count; i++) {
+                squares += (double)values[i] * (double)values[i];
+            }
+            ck_assert_double_eq_tol(sqrt(squares / (double)count), 0.01804, 0.0005);
+            for (size_t other = 0; other < n; other++) {
+                ck_assert(first[other] != values[0] || first[other] != values[1]);
+            }
+            first[n++] = values[0];
+        }
+    }
+    ck_assert_uint_eq(plan.base[WEIGHT_OUTPUT], plan.base[WEIGHT_EMBED]);
+    free(memory);
+}
+END_TEST
+
+START_TEST(the_seed_is_the_model)
+{
+    struct model_config config;
+    struct weights_plan plan;
+    float *a = make_dummy(3, &config, &plan);
+    float *b = make_dummy(3, &config, &plan);
+    float *c = make_dummy(4, &config, &plan);
+
+    ck_assert_mem_eq(a, b, plan.bytes);
+    ck_assert_mem_ne(a, c, plan.bytes);
+    free(a);
+    free(b);
+    free(c);
+}
+END_TEST
+
+START_TEST(a_dummy_answers_text_through_its_byte_tokenizer)
+{
+    struct rig_config config = rig_defaults();
+    const uint32_t query[] = {256, 'h', 'e', 'l', 'l', 'o'};
+
+    config.model_path = "dummy:tiny";
+    struct rig *rig = rig_new(&config);
+    rig_assign(rig,
+               &(struct rig_request){
+                   .id = 1, .query = query, .n_query = 6, .max_tokens = 20, .ignores_end = true});
+    rig_run(rig);
+    ck_assert_str_eq(rig->heard[1].error, "");
+    ck_assert_uint_eq(rig->heard[1].n_ids, 20);
+    rig_destroy(&rig);
+}
+END_TEST
+
+CHECK_MAIN("load_weights", norms_of_a_dummy_are_1_and_every_matrix_is_random_in_its_own_way,
+           the_seed_is_the_model, a_dummy_answers_text_through_its_byte_tokenizer)

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/load_weights.h"
+
+#include <stdbool.h>
+
+#include "common/mem.h"
+#include "kernels/dummy_fill.h"
+
+#define DUMMY_SCALE 0x1p-13f /* times 147.8: 0.018 */
+
+static bool
+is_norm(enum weight kind)
+{
+    return kind == WEIGHT_OUT_NORM || kind == WEIGHT_ATTN_NORM || kind == WEIGHT_FFN_NORM;
+}
+
+enum status
+load_dummy_weights(const struct device_kind *kind, const struct model_config *config,
+                   const struct weights_plan *plan, uint64_t seed, void *memory)
+{
+    for (uint32_t w = 0; w < WEIGHT_KINDS; w++) {
+        uint32_t layers = plan->stride[w] == 0 ? 1 : config->L;
+
+        if (w == WEIGHT_OUTPUT && config->has_tied_embeddings) {
+            continue;
+        }
+        for (uint32_t layer = 0; layer < layers; layer++) {
+            TRY(kind->fill_dummy((struct dummy_fill_args){
+                .out = (uint8_t *)memory + weights_offset(plan, (enum weight)w, layer),
+                .count = weights_elements(config, (enum weight)w),
+                .seed = seed,
+                .stream = layer * WEIGHT_KINDS + w,
+                .center = is_norm((enum weight)w) ? 1.0f : 0.0f,
+                .scale = is_norm((enum weight)w) ? 0.0f : DUMMY_SCALE,
+            }));
+        }
+    }
+    return ST_OK;
+}
+
+enum status
+load_weights(const struct device_kind *kind, const struct checkpoint *checkpoint,
+             const struct weights_plan *plan, void *memory, weights_progress_fn progress,
+             void *progress_arg)
+{
+    uint64_t seed;
+    void *staging;
+    enum status st;
+
+    if (checkpoint_is_dummy(checkpoint, &seed)) {
+        return load_dummy_weights(kind, checkpoint_config(checkpoint), plan, seed, memory);
+    }
+    if (kind->is_host_memory) {
+        return checkpoint_load_weights(checkpoint, plan, memory, progress, progress_arg);
+    }
+    staging = mem_zalloc(plan->bytes, 1);
+    if (staging == NULL) {
+        return ERR(ST_NO_MEMORY, "%zu bytes to convert the weights in", plan->bytes);
+    }
+    st = checkpoint_load_weights(checkpoint, plan, staging, progress, progress_arg);
+    if (st == ST_OK) {
+        st = kind->write(memory, staging, plan->bytes);
+    }
+    mem_free(staging);
+    return st;
+}
