@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker dies in the middle of an answer: the client sees a pause and the same text. */
+#include <signal.h>
+
 #include "tests/support/asking.h"
 #include "tests/support/check_main.h"
 
@@ -61,5 +63,34 @@ START_TEST(an_answer_waits_for_a_new_worker_when_the_only_one_was_killed)
 }
 END_TEST
 
+START_TEST(a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone)
+{
+    const char *const args[] = {"--heartbeat", "200ms", "--worker-liveness", "2s", NULL};
+    struct host *host = host_start(&(struct host_options){.workers = 2, .daemon_args = args});
+    struct answer undisturbed, answer;
+    struct asking *asking;
+    uint32_t silent;
+
+    ask_ok(host, &question, &undisturbed);
+    asking = asking_start(host, &question);
+    asking_wait_tokens(asking, TOKENS_BEFORE);
+    silent = find_running(host);
+    ck_assert_int_eq(kill(process_pid(host_worker(host, silent)), SIGSTOP), 0);
+    asking_end(&asking, &answer); /* the other one has finished it */
+    ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
+    answer_assert_same(&undisturbed, &answer);
+    ck_assert_uint_eq(host_counter(host, "requests_requeued"), 1);
+    ck_assert_uint_eq(host_counter(host, "blocks_own"), 0);
+    ck_assert_uint_gt(host_counter(host, "blocks_quarantined"), 0);
+
+    /* It wakes up, learns that it is fenced, and ends; only then its blocks are free. */
+    ck_assert_int_eq(kill(process_pid(host_worker(host, silent)), SIGCONT), 0);
+    ck_assert_int_ne(host_wait_worker(host, silent), 0);
+    host_wait_exactly(host, "blocks_quarantined", 0);
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("worker_loss", an_answer_goes_on_after_its_worker_was_killed,
-           an_answer_waits_for_a_new_worker_when_the_only_one_was_killed)
+           an_answer_waits_for_a_new_worker_when_the_only_one_was_killed,
+           a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone)
