@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // dummy_fill on a device.
 //
-// Bound by integer multiplies: 20 of 32x32->64 bits a group of 16 elements, 32 bytes written; a start
-// of a worker does it once, so nothing is tuned.
+// Bound by integer multiplies: 20 of 32x32->64 bits a group of 16 elements, 32 bytes written; a
+// start of a worker does it once, so nothing is tuned.
 // Split: a thread draws a group and writes it in two pieces; the last group may be short.
 // Numerics: exact (see the header), whether or not the compiler contracts.
 #include "kernels/dummy_fill.h"

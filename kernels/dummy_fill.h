@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dummy_fill - the weights of a model that has none: out[i] = center + scale * (2 r[i] - 255), r[i] a
- * random byte.
+/* dummy_fill - the weights of a model that has none: out[i] = center + scale * (2 r[i] - 255),
+ * r[i] a random byte.
  *
  * Odd numbers of eight bits: with a power of two for `scale` (and center 0) every value is exact in
- * float32 and bfloat16, so both types and all devices have the same model.  Their standard deviation
- * is 147.8 scale.  r[i] is byte i % 16 of Philox(seed; i / 16, stream). */
+ * float32 and bfloat16, so both types and all devices have the same model.  Their standard
+ * deviation is 147.8 scale.  r[i] is byte i % 16 of Philox(seed; i / 16, stream). */
 #ifndef KERNELS_DUMMY_FILL_H
 #define KERNELS_DUMMY_FILL_H
 

@@ -14,8 +14,8 @@ enum status load_weights(const struct device_kind *kind, const struct checkpoint
                          const struct weights_plan *plan, void *memory,
                          weights_progress_fn progress, void *progress_arg);
 
-/* The weights of a dummy: norms are 1, the rest is random with a standard deviation near 0.02, alike
- * on every device. */
+/* The weights of a dummy: norms are 1, the rest is random with a standard deviation near 0.02,
+ * alike on every device. */
 enum status load_dummy_weights(const struct device_kind *kind, const struct model_config *config,
                                const struct weights_plan *plan, uint64_t seed, void *memory);
 
