@@ -42,6 +42,15 @@ struct ops_config {
 
 #define OPS_THREADS_MAX 64
 
+/* What graph_begin found. */
+enum ops_graph {
+    OPS_GRAPH_NONE,      /* nothing: call the operations */
+    OPS_GRAPH_RECORDING, /* call the operations, then graph_end, which runs them */
+    OPS_GRAPH_REPLAYED,  /* done: the recorded operations are on their way */
+};
+
+#define OPS_GRAPH_KEY_BYTES 64
+
 struct ops {
     const char *name; /* "cpu", "cuda" */
     size_t
@@ -64,6 +73,13 @@ struct ops {
      * splits). lazy_prefill and lazy_decode of the step then get the same sequences in device
      * memory.  The CPU prepares nothing. */
     enum status (*begin_step)(const struct ops *, struct attn_step);
+
+    /* Work that is launched over and over with only the contents of memory changed is recorded once
+     * and replayed as a whole.  The key says everything else that the launches depend on: counts,
+     * addresses.  The first time a key comes nothing is recorded: most never come again. */
+    enum status (*graph_begin)(const struct ops *, const uint8_t key[OPS_GRAPH_KEY_BYTES],
+                               enum ops_graph *found_out);
+    enum status (*graph_end)(const struct ops *);
 
     enum status (*embed)(const struct ops *, struct embed_args);
     enum status (*rmsnorm)(const struct ops *, struct rmsnorm_args);

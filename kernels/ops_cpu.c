@@ -170,6 +170,23 @@ cpu_bind(const struct ops *ops)
 }
 
 static enum status
+cpu_graph_begin(const struct ops *ops, const uint8_t key[OPS_GRAPH_KEY_BYTES],
+                enum ops_graph *found_out)
+{
+    (void)ops;
+    (void)key;
+    *found_out = OPS_GRAPH_NONE; /* calls cost nothing here */
+    return ST_OK;
+}
+
+static enum status
+cpu_graph_end(const struct ops *ops)
+{
+    (void)ops;
+    return ST_OK;
+}
+
+static enum status
 cpu_finish(const struct ops *ops)
 {
     (void)ops;
@@ -217,6 +234,8 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .download = cpu_copy,
         .bind = cpu_bind,
         .finish = cpu_finish,
+        .graph_begin = cpu_graph_begin,
+        .graph_end = cpu_graph_end,
         .begin_step = cpu_begin_step,
         .embed = cpu_embed,
         .rmsnorm = cpu_rmsnorm,

@@ -14,6 +14,7 @@
 #include "kernels/attn_plan.h"
 #include "kernels/device/cuda_check.cuh"
 #include "kernels/gemm_cuda.h"
+#include "kernels/graph_cuda.h"
 
 #define CTAS_PER_SM    2
 #define ANGLES_PER_ROW 32   /* (row, segment) pairs a step may have, per row */
@@ -31,6 +32,7 @@ struct cuda_state {
     int device;
     cudaStream_t stream;
     struct gemm_cuda *gemm;
+    struct graph_cuda *graphs;
     uint32_t ctas; /* that run at once, for each key/value head */
 
     struct plan_layout at;
@@ -246,6 +248,19 @@ cuda_begin_step(const struct ops *ops, struct attn_step step)
     return launch_angles(state, &step);
 }
 
+static enum status
+cuda_graph_begin(const struct ops *ops, const uint8_t key[OPS_GRAPH_KEY_BYTES],
+                 enum ops_graph *found_out)
+{
+    return graph_cuda_begin(state_of(ops)->graphs, key, state_of(ops)->stream, found_out);
+}
+
+static enum status
+cuda_graph_end(const struct ops *ops)
+{
+    return graph_cuda_end(state_of(ops)->graphs, state_of(ops)->stream);
+}
+
 /* --- operations ------------------------------------------------------------------------------ */
 
 static enum status
@@ -329,6 +344,7 @@ cuda_destroy(struct ops *ops)
     if (state != NULL) {
         /* Cleanup goes on whatever fails: a device error has been reported by the call that met it.
          */
+        graph_cuda_destroy(&state->graphs);
         gemm_cuda_destroy(&state->gemm);
         (void)cudaFree(state->partials);
         (void)cudaFree(state->angles);
@@ -383,7 +399,8 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     CU_TRY(cudaMalloc((void **)&state->plan, state->at.end));
     CU_TRY(cudaMalloc((void **)&state->angles, state->angle_rows_max * config->D * sizeof(float)));
     CU_TRY(cudaMalloc((void **)&state->partials, partial_floats * sizeof(float)));
-    return gemm_cuda_new(&state->gemm);
+    TRY(gemm_cuda_new(&state->gemm));
+    return graph_cuda_new(&state->graphs);
 }
 
 enum status
@@ -420,6 +437,8 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .download = cuda_download,
         .finish = cuda_finish,
         .begin_step = cuda_begin_step,
+        .graph_begin = cuda_graph_begin,
+        .graph_end = cuda_graph_end,
         .embed = cuda_embed,
         .rmsnorm = cuda_rmsnorm,
         .gemm = cuda_gemm,

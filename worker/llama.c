@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 #include "common/mem.h"
 
@@ -453,14 +454,12 @@ begin_step(const struct llama *llama, const struct llama_step *step)
                                                    .rope_scale = llama->desc.rope_scale});
 }
 
-enum status
-llama_forward(struct llama *llama, const struct llama_step *step)
+/* Everything that is launched: from the ids to the logits. */
+static enum status
+run_layers(const struct llama *llama, const struct llama_step *step)
 {
     const struct model_config *m = llama->config.model;
 
-    plan_partials(llama, step);
-    TRY(send_step(llama, step));
-    TRY(begin_step(llama, step));
     TRY(embed(llama, step));
     for (uint32_t layer = 0; layer < m->L; layer++) {
         TRY(norm(llama, BUF_X, layer > 0, WEIGHT_ATTN_NORM, layer, step->n_rows));
@@ -471,6 +470,48 @@ llama_forward(struct llama *llama, const struct llama_step *step)
         }
     }
     return step->n_logits > 0 ? finish_model(llama, step) : ST_OK;
+}
+
+/* What the launches of a pure decode step depend on, memory's contents aside. */
+static void
+graph_key(const struct llama *llama, const struct llama_step *step,
+          uint8_t key[OPS_GRAPH_KEY_BYTES])
+{
+    const struct {
+        const void *growing[BUFFERS - BUF_GROWING];
+        uint32_t n_rows, n_logits, n_partials, reserved;
+    } parts = {
+        .growing = {llama->buffers[BUF_SEGS], llama->buffers[BUF_BLOCK_IDS], llama->buffers[BUF_O],
+                    llama->buffers[BUF_ML], llama->buffers[BUF_HISTORY]},
+        .n_rows = step->n_rows,
+        .n_logits = step->n_logits,
+        .n_partials = llama->partial_first[step->n_single],
+    };
+
+    static_assert(sizeof(parts) <= OPS_GRAPH_KEY_BYTES, "the key holds all of it");
+    memset(key, 0, OPS_GRAPH_KEY_BYTES);
+    memcpy(key, &parts, sizeof(parts));
+}
+
+enum status
+llama_forward(struct llama *llama, const struct llama_step *step)
+{
+    const struct ops *ops = llama->config.ops;
+    enum ops_graph found = OPS_GRAPH_NONE;
+    uint8_t key[OPS_GRAPH_KEY_BYTES];
+
+    plan_partials(llama, step);
+    TRY(send_step(llama, step));
+    TRY(begin_step(llama, step));
+    if (step->n_single == step->n_seqs && step->n_seqs > 0) {
+        graph_key(llama, step, key);
+        TRY(ops->graph_begin(ops, key, &found));
+    }
+    if (found == OPS_GRAPH_REPLAYED) {
+        return ST_OK;
+    }
+    TRY(run_layers(llama, step));
+    return found == OPS_GRAPH_RECORDING ? ops->graph_end(ops) : ST_OK;
 }
 
 static const float *
