@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The split in one sentence: a share is what each CTA would get if the keys of all tiles were dealt
- * out evenly over twice the resident CTAs; a tile with more than a share and a half is cut into
- * shares. Twice, so that a CTA that started late still finds a small piece to take. */
+ * out evenly over the CTAs that run at once; a tile with more than a share and a half is cut into
+ * shares.  Rounded so that they are no more than run at once: one CTA too many is a wave of its own. */
 #include "kernels/attn_plan.h"
 
 #include <assert.h>
@@ -95,7 +95,7 @@ share_tiles(const struct attn_step *step, uint32_t group, uint32_t ctas)
             total += count_tiles(step, seq, last_position(seq, row, group));
         }
     }
-    share = total / (2 * (uint64_t)ctas);
+    share = (total + ctas - 1) / ctas;
     return share < SHARE_KEYS_MIN / ATTN_PLAN_TILE ? SHARE_KEYS_MIN / ATTN_PLAN_TILE
                                                    : (uint32_t)share;
 }
@@ -131,7 +131,7 @@ splits_of(const struct attn_step *step, const struct attn_plan *plan, const stru
           const struct cut *cut)
 {
     uint32_t tiles = count_tiles(step, seq, seq->pos_first + seq->n_rows - 1);
-    uint32_t splits = (tiles + cut->share / 2) / cut->share;
+    uint32_t splits = tiles / cut->share;
 
     if (splits > ATTN_PLAN_SPLITS_MAX) {
         splits = ATTN_PLAN_SPLITS_MAX;

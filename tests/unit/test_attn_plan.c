@@ -106,8 +106,8 @@ START_TEST(a_short_query_over_long_documents_fills_the_device)
     begin(&p, 32, 8);
     add_seq(&p, docs, 5, 64, 64);
     ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
-    ck_assert_uint_ge(p.plan.n_items, 33);
-    ck_assert_uint_le(p.plan.n_items, 4 * 33);
+    ck_assert_uint_ge(p.plan.n_items, 33 * 3 / 4);
+    ck_assert_uint_le(p.plan.n_items, 33); /* one more would be a wave of its own */
     ck_assert_uint_eq(p.plan.n_merge_rows, 64);
     ck_assert_uint_eq(p.plan.n_partials, p.merge_first[64]);
     for (uint32_t i = 0; i < 64; i++) {
