@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The split in one sentence: a share is what each CTA would get if the keys of all tiles were dealt
  * out evenly over the CTAs that run at once; a tile with more than a share and a half is cut into
- * shares.  Rounded so that they are no more than run at once: one CTA too many is a wave of its own. */
+ * shares.  Rounded so that they are no more than run at once: one CTA too many is a wave of its
+ * own. */
 #include "kernels/attn_plan.h"
 
 #include <assert.h>
