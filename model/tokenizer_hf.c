@@ -291,6 +291,32 @@ set_token(struct reading *reading, struct gguf_string text, int64_t id, uint8_t 
     return ST_OK;
 }
 
+/* Whether the token is a byte of its own. */
+static bool
+is_one_byte(const struct load *load, struct gguf_string text)
+{
+    char bytes[2];
+    size_t length;
+
+    return text.length <= sizeof(bytes)
+           && tokenizer_from_byte_level(load, text.bytes, text.length, bytes, &length)
+           && length == 1;
+}
+
+/* What a byte without a token becomes differs between the kinds, so all must be there where it
+ * would matter. */
+static enum status
+check_bytes(const struct reading *reading, size_t bytes_found)
+{
+    bool is_spm = reading->load->tokenizer->kind == TOKENIZER_SPM;
+
+    if (bytes_found == 256 || (!is_spm && !json_has(&reading->model, "unk_token"))) {
+        return ST_OK;
+    }
+    return REFUSE(&reading->model, "vocab: tokens for %zu bytes; %s needs all 256", bytes_found,
+                  is_spm ? "byte_fallback" : "unk_token");
+}
+
 static enum status
 read_vocab(struct reading *reading)
 {
@@ -303,23 +329,17 @@ read_vocab(struct reading *reading)
     json_object_object_foreach(reading->vocab, key, value)
     {
         struct gguf_string text = {key, strlen(key)};
-        bool is_byte = is_spm && tokenizer_byte_token(text) >= 0;
+        bool is_byte = is_spm ? tokenizer_byte_token(text) >= 0 : is_one_byte(load, text);
 
         if (!json_object_is_type(value, json_type_int)) {
             return ERR(ST_INVALID, "%s: %s: token \"%.*s\" has no id", load->file, load->tokens_at,
                        SHOWN(text));
         }
         TRY(set_token(reading, text, json_object_get_int64(value),
-                      is_byte ? TOKEN_BYTE : TOKEN_NORMAL));
+                      is_spm && is_byte ? TOKEN_BYTE : TOKEN_NORMAL));
         bytes_found += is_byte;
     }
-    if (is_spm && bytes_found != 256) {
-        return ERR(ST_INVALID,
-                   "%s: %s: byte_fallback with %zu byte tokens; only with all 256 is "
-                   "served",
-                   load->file, load->tokens_at, bytes_found);
-    }
-    return ST_OK;
+    return check_bytes(reading, bytes_found);
 }
 
 /* Tokens that are cut out of a text before anything else. */

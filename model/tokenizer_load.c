@@ -184,6 +184,7 @@ tokenizer_load(const char *file, tokenizer_read_fn read, const void *source,
     if (load.tokenizer == NULL) {
         return ERR(ST_NO_MEMORY, "%s: tokenizer", load.file);
     }
+    tokenizer_fill_byte_characters(&load);
     enum status st = read(&load, source);
     if (st == ST_OK) {
         st = finish(&load);

@@ -6,10 +6,8 @@
 #include "common/mem.h"
 #include "common/utf8.h"
 
-/* Byte-level BPE writes each byte as a visible character: itself where it is one in Latin-1, else
- * the next code point from U+0100 on. */
-static void
-fill_byte_characters(struct load *load)
+void
+tokenizer_fill_byte_characters(struct load *load)
 {
     int next = 0x100;
 
@@ -217,7 +215,6 @@ index_specials(struct load *load)
 enum status
 tokenizer_index_tokens(struct load *load)
 {
-    fill_byte_characters(load);
     TRY(check_texts(load));
     TRY(index_texts(load));
     return index_specials(load);
