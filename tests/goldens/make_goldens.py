@@ -402,4 +402,5 @@ def main():
         make_smollm2(args.smollm2, args.out)
 
 
-main()
+if __name__ == "__main__":
+    main()
