@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@
 #define RPC_HWM           1000
 #define RPC_MESSAGE_BYTES 512
 #define MONITOR_EVENTS                                                                             \
-    (ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL                          \
+    (ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL    \
      | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_CLOSED    \
      | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED)
 
@@ -32,6 +33,7 @@ struct rpc {
     void *context; /* shared by all connections of this process */
     void *dealer;  /* NULL: not connected */
     void *monitor;
+    int connection; /* the DEALER's file descriptor: libzmq's, only looked at */
     int cancel_fd;
     uint64_t last_id;
     uint32_t retry_after_ms;
@@ -103,21 +105,35 @@ disconnect(struct rpc *rpc)
     }
 }
 
-/* Reads one event of the monitor; 0 when none waits. */
+/* Reads one event of the monitor, [u16 event, u32 value][endpoint]; 0 when none waits. */
 static int
 next_event(struct rpc *rpc)
 {
     struct frames frames;
     uint16_t event = 0;
+    uint32_t value;
 
     if (frames_recv(rpc->monitor, &frames) != ST_OK) {
         return 0;
     }
-    if (frames_length(&frames, 0) >= sizeof(event)) {
+    if (frames_length(&frames, 0) >= sizeof(event) + sizeof(value)) {
         memcpy(&event, frames_bytes(&frames, 0), sizeof(event));
+        memcpy(&value, (const uint8_t *)frames_bytes(&frames, 0) + sizeof(event), sizeof(value));
+        rpc->connection = event == ZMQ_EVENT_CONNECTED ? (int)value : rpc->connection;
     }
     frames_close(&frames);
     return event;
+}
+
+/* Whether the other side has closed.  The kernel knows at once; the monitor learns it only when
+ * libzmq's thread has run, and until then a request would be sent to nobody.  Should the number
+ * have become another file's by now, then the event is there, so look for it afterwards. */
+static bool
+has_hung_up(const struct rpc *rpc)
+{
+    struct pollfd fd = {.fd = rpc->connection, .events = POLLRDHUP};
+
+    return poll(&fd, 1, 0) > 0;
 }
 
 static enum status
@@ -129,6 +145,7 @@ make_sockets(struct rpc *rpc)
 
     (void)snprintf(monitor_url, sizeof(monitor_url), "inproc://kvasir-monitor-%llu",
                    (unsigned long long)atomic_fetch_add(&serial, 1));
+    rpc->connection = -1;
     rpc->dealer = zmq_socket(rpc->context, ZMQ_DEALER);
     rpc->monitor = zmq_socket(rpc->context, ZMQ_PAIR);
     if (rpc->dealer == NULL || rpc->monitor == NULL) {
@@ -167,7 +184,7 @@ wait_connected(struct rpc *rpc)
         if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
             return ST_OK;
         }
-        if (event != 0) {
+        if (event != 0 && event != ZMQ_EVENT_CONNECTED) {
             return ERR(ST_UNAVAILABLE, "no kvasird at %s", rpc->url);
         }
     }
@@ -178,7 +195,7 @@ require_connection(struct rpc *rpc)
 {
     enum status st = ST_OK;
 
-    if (rpc->dealer != NULL && next_event(rpc) != 0) {
+    if (rpc->dealer != NULL && (has_hung_up(rpc) || next_event(rpc) != 0)) {
         disconnect(rpc); /* lost since the last call */
     }
     if (rpc->dealer == NULL) {

@@ -5,8 +5,9 @@
  * rpc_cancel alone may come from anywhere, a signal handler included.
  *
  * Loss is found by the socket's monitor: when the daemon closes, dies, or misses ZMTP heartbeats
- * for 6 s, the running call ends with UNAVAILABLE; the next call connects anew.  A connection that
- * cannot be made is UNAVAILABLE at once, not after a time-out. */
+ * for 6 s, the running call ends with UNAVAILABLE; the next call connects anew.  A daemon that went
+ * between two calls is noticed before the second is sent, so a restart in between is no failure.
+ * A connection that cannot be made is UNAVAILABLE at once, not after a time-out. */
 #ifndef CLIENT_RPC_H
 #define CLIENT_RPC_H
 

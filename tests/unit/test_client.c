@@ -304,10 +304,10 @@ START_TEST(a_daemon_that_vanishes_is_unavailable_and_may_come_back)
     ck_assert_int_eq(ask(f.client, "vanish", 0, &answer, NULL), KVASIR_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(kvasir_error(f.client), "is gone"));
     ck_assert_str_eq(answer.text, "Hello ");
+    fake_daemon_stop(&f.daemon); /* until then its listener may still be there */
     ck_assert_int_eq(ask(f.client, "hi", 0, &answer, NULL), KVASIR_UNAVAILABLE);
     ck_assert_ptr_nonnull(strstr(kvasir_error(f.client), "no kvasird at ipc://"));
     ck_assert_uint_lt(clock_now_us() - start_us, 8000000);
-    fake_daemon_stop(&f.daemon);
     f.daemon = fake_daemon_start(f.dir);
     answer = (struct answer){0};
     ck_assert_int_eq(ask(f.client, "hi", 0, &answer, NULL), KVASIR_OK);
@@ -321,11 +321,14 @@ START_TEST(a_restart_between_calls_goes_unnoticed)
     struct answer answer = {0};
 
     ck_assert_int_eq(ask(f.client, "hi", 0, &answer, NULL), KVASIR_OK);
-    fake_daemon_stop(&f.daemon);
-    f.daemon = fake_daemon_start(f.dir);
-    answer = (struct answer){0};
-    ck_assert_int_eq(ask(f.client, "hi", 0, &answer, NULL), KVASIR_OK);
-    ck_assert_str_eq(answer.text, "Hello wörld.");
+    for (int i = 0; i < 20; i++) { /* often: libzmq's thread may hear of the loss first, or last */
+        fake_daemon_stop(&f.daemon);
+        f.daemon = fake_daemon_start(f.dir);
+        answer = (struct answer){0};
+        ck_assert_msg(ask(f.client, "hi", 0, &answer, NULL) == KVASIR_OK, "%s",
+                      kvasir_error(f.client));
+        ck_assert_str_eq(answer.text, "Hello wörld.");
+    }
     teardown(&f);
 }
 END_TEST
