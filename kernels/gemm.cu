@@ -137,6 +137,7 @@ choose(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t st
         try_candidate(gemm, args, problem, found[i].algo, stream, &best_ms, entry);
     }
     if (best_ms == INFINITY) {
+        CU_TRY(cudaStreamSynchronize(stream)); // names an error of an earlier launch
         return ERR(ST_DEVICE, "gemm %u x %u x %u: cuBLASLt has no algorithm that runs", args.M,
                    args.N, args.K);
     }

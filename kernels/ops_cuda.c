@@ -93,14 +93,19 @@ static enum status
 cuda_alloc(const struct ops *ops, size_t bytes, void **memory_out)
 {
     void *memory = NULL;
+    cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
 
-    if (cudaMalloc(&memory, bytes == 0 ? 1 : bytes) != cudaSuccess) {
+    if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         return ERR(ST_NO_MEMORY, "device memory: %zu bytes not to be had", bytes);
     }
-    if (cudaMemsetAsync(memory, 0, bytes, state_of(ops)->stream) != cudaSuccess) {
+    if (error != cudaSuccess) { /* usually of an earlier call */
+        return ERR(ST_DEVICE, "cudaMalloc of %zu bytes: %s", bytes, cudaGetErrorName(error));
+    }
+    error = cudaMemsetAsync(memory, 0, bytes, state_of(ops)->stream);
+    if (error != cudaSuccess) {
         (void)cudaFree(memory);
-        return ERR(ST_DEVICE, "device memory: clearing %zu bytes failed", bytes);
+        return ERR(ST_DEVICE, "cudaMemsetAsync of %zu bytes: %s", bytes, cudaGetErrorName(error));
     }
     *memory_out = memory;
     return ST_OK;

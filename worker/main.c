@@ -114,6 +114,22 @@ log_attached(const struct attachment *a, uint64_t start_us)
              (clock_now_us() - start_us) / 1000);
 }
 
+static void
+log_failure(enum status st)
+{
+    log_error("worker_failed", "status=%s detail=\"%s\"", status_name(st), status_detail());
+}
+
+/* A device that failed fails every later call as well, and its driver may hang in some: nothing is
+ * undone.  The kernel takes back what this process holds; the arenas live on with kvasird's fds,
+ * and the end of the process is what kvasird waits for to run its requests elsewhere. */
+static _Noreturn void
+leave_at_once(void)
+{
+    log_failure(ST_DEVICE);
+    _exit(EXIT_FAILURE);
+}
+
 static enum status
 work(const struct options *options, const struct attachment *attachment)
 {
@@ -144,6 +160,9 @@ work(const struct options *options, const struct attachment *attachment)
     }
     if (st == ST_OK) {
         st = link_serve(attachment, engine, (uint32_t)options->seqs_max, stop_event);
+    }
+    if (st == ST_DEVICE) {
+        leave_at_once();
     }
     engine_destroy(&engine);
     ops_destroy(&ops);
@@ -187,7 +206,7 @@ run(const struct options *options)
         st = work(options, &attachment);
     }
     if (st != ST_OK) {
-        log_error("worker_failed", "status=%s detail=\"%s\"", status_name(st), status_detail());
+        log_failure(st);
     }
     attach_close(&attachment);
     return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -7,6 +7,7 @@
 #include "tests/support/abc_request.h"
 #include "tests/support/check_main.h"
 #include "tests/support/engine_rig.h"
+#include "tests/support/failing_ops.h"
 
 /* Stopped before its first step, in its prompt, while decoding, after its end, twice, and unknown.
  */
@@ -276,8 +277,32 @@ START_TEST(no_failed_allocation_leaks_or_crashes)
 }
 END_TEST
 
+START_TEST(a_step_on_a_broken_device_names_the_call_that_failed)
+{
+    struct rig_config config = rig_defaults();
+    struct rig *rig = rig_new(&config);
+    Kvasir__V1__Step *step = NULL;
+
+    rig_assign(rig,
+               &(struct rig_request){
+                   .id = 1, .query = query, .n_query = 11, .max_tokens = 8, .ignores_end = true});
+    failing_ops_break(rig->ops, 3);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(rig_step(rig));
+    }
+    ck_assert_int_eq(engine_step(rig->engine, &step), ST_DEVICE);
+    ck_assert_str_eq(status_detail(), FAILING_OPS_DETAIL);
+    ck_assert_ptr_null(step);
+    ck_assert_uint_eq(rig->heard[1].n_ids, 3);
+    ck_assert_int_eq(engine_step(rig->engine, &step), ST_DEVICE);
+    rig_destroy(&rig);
+}
+END_TEST
+
 CHECK_MAIN("engine_ends", every_stop_is_answered_by_one_release,
            stopping_a_build_ends_the_requests_that_wait_for_it,
            a_bad_assign_is_refused_and_the_others_go_on,
            a_grant_of_a_block_that_is_not_there_ends_the_request, requests_over_credit_are_refused,
-           a_request_over_broken_memory_fails_alone, no_failed_allocation_leaks_or_crashes)
+           a_request_over_broken_memory_fails_alone,
+           a_step_on_a_broken_device_names_the_call_that_failed,
+           no_failed_allocation_leaks_or_crashes)

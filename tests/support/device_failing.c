@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kinds of device of tests/support/failing_worker: a CPU that breaks in the middle of its work,
+ * after as many steps as $KVASIR_TEST_STEPS says. */
+#include "worker/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/failing_ops.h"
+
+static enum status
+choose(int ordinal)
+{
+    (void)ordinal;
+    return ST_OK;
+}
+
+static enum status
+ops_new(struct ops_config config, struct ops **ops_out)
+{
+    const char *steps = getenv("KVASIR_TEST_STEPS");
+
+    TRY(ops_cpu_new(config, ops_out));
+    /* One more: the engine waits once when it is made. */
+    failing_ops_break(*ops_out, steps == NULL ? 1 : 1 + (uint32_t)strtoul(steps, NULL, 10));
+    return ST_OK;
+}
+
+static enum status
+write_host(void *memory, const void *host, size_t bytes)
+{
+    memcpy(memory, host, bytes);
+    return ST_OK;
+}
+
+static const struct arena_ops *const arenas[] = {&arena_shm, NULL};
+
+const struct device_kind device_cpu = {
+    .name = "cpu",
+    .kv_type = KV_F32,
+    .kv_layout = KV_LAYOUT_PLAIN,
+    .weight_type = WEIGHT_F32,
+    .arenas = arenas,
+    .choose = choose,
+    .ops_new = ops_new,
+    .write = write_host,
+    .fill_dummy = dummy_fill_ref,
+    .is_host_memory = true,
+};

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* failing_ops - a device that breaks: from some call of `finish` on, everything that waits fails.
+ *
+ * As a CUDA error that cannot be cleared does: the call that meets it is named, and so is every
+ * later one.  One instance a process. */
+#ifndef TESTS_SUPPORT_FAILING_OPS_H
+#define TESTS_SUPPORT_FAILING_OPS_H
+
+#include "kernels/ops.h"
+
+/* The detail of the status, as CU_TRY writes it: the call, then the error's name. */
+#define FAILING_OPS_DETAIL "cudaStreamSynchronize(stream): cudaErrorIllegalAddress"
+
+/* `calls` calls of ops->finish go well; 0: none. */
+void failing_ops_break(struct ops *ops, uint32_t calls);
+
+#endif
