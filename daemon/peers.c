@@ -275,6 +275,7 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
     struct sched_result *results = mem_zalloc(wire->n_results, sizeof(*results));
     struct sched_step step = {
         .step = wire->step,
+        .stop_steps = wire->stop_steps,
         .sealed = wire->sealed,
         .sealed_count = wire->n_sealed,
         .results = results,

@@ -576,6 +576,9 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
     }
     w->info.steps = step->step;
     sched->counters.steps++;
+    if (step->stop_steps > sched->counters.stop_steps_max) {
+        sched->counters.stop_steps_max = step->stop_steps;
+    }
     for (size_t i = 0; i < step->sealed_count; i++) {
         build = sched_find_build(sched, step->sealed[i]);
         if (build != NULL && build->worker == worker) {

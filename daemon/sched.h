@@ -165,6 +165,7 @@ void sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, u
 
 struct sched_step {
     uint64_t step;
+    uint32_t stop_steps;    /* that the worker needed for the Stops and StopBuilds answered here */
     const uint64_t *sealed; /* builds complete on the device */
     size_t sealed_count;
     const struct sched_result *results;
@@ -215,6 +216,7 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(requests_lost_twice, "requests that lost too many workers and failed")                       \
     X(workers_lost, "lives of workers that ended by silence, death or farewell")                   \
     X(steps, "steps that workers reported")                                                        \
+    X(stop_steps_max, "most steps that a worker needed to let go of a request")                    \
     X(prompt_tokens, "tokens of documents and queries of admitted requests")                       \
     X(completion_tokens, "tokens sent to clients")                                                 \
     X(tokens_reused, "document tokens read and not built, of ended requests")                      \

@@ -34,16 +34,22 @@ struct link {
 
 /* --- the engine thread --------------------------------------------------------------- */
 
-/* Takes in what has come; waits for something if the last step had nothing to do. */
+/* Takes in what has come; waits for something if the last step had nothing to do.  *stop_since_out
+ * is how many steps there had been when the first Stop or StopBuild of these messages came. */
 static enum status
-take_messages(struct link *link, bool is_idle)
+take_messages(struct link *link, bool is_idle, uint64_t *stop_since_out)
 {
     const Kvasir__V1__DaemonMessage *message = mailbox_take(link->mailbox, is_idle);
 
     while (message != NULL) {
+        bool is_stop = message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_STOP
+                       || message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
         enum status st = engine_apply(link->engine, message);
+        uint64_t since = mailbox_taken(link->mailbox);
 
-        mailbox_taken(link->mailbox);
+        if (is_stop && since < *stop_since_out) {
+            *stop_since_out = since;
+        }
         if (st != ST_OK) {
             return st;
         }
@@ -53,7 +59,8 @@ take_messages(struct link *link, bool is_idle)
 }
 
 static enum status
-post_step(struct link *link, Kvasir__V1__Step *step, uint64_t number, uint64_t step_us)
+post_step(struct link *link, Kvasir__V1__Step *step, uint64_t number, uint64_t step_us,
+          uint64_t stop_since)
 {
     Kvasir__V1__WorkerMessage message = KVASIR__V1__WORKER_MESSAGE__INIT;
     struct wire_buffer *buffer = mailbox_buffer(link->mailbox);
@@ -65,6 +72,8 @@ post_step(struct link *link, Kvasir__V1__Step *step, uint64_t number, uint64_t s
     step->step = number;
     step->has_step_us = true;
     step->step_us = step_us;
+    step->has_stop_steps = stop_since < number;
+    step->stop_steps = step->has_stop_steps ? (uint32_t)(number - stop_since) : 0;
     message.has_worker = true;
     message.worker = link->attachment->worker;
     message.has_incarnation = true;
@@ -86,9 +95,10 @@ run_engine(void *arg)
 
     while (st == ST_OK && !mailbox_is_closed(link->mailbox)) {
         Kvasir__V1__Step *step = NULL;
+        uint64_t stop_since = UINT64_MAX;
 
         mailbox_set_state(link->mailbox, steps, engine_open(link->engine), false);
-        st = take_messages(link, is_idle);
+        st = take_messages(link, is_idle, &stop_since);
         if (st != ST_OK) {
             break;
         }
@@ -103,7 +113,7 @@ run_engine(void *arg)
 
             log_trace("step", "step=%" PRIu64 " rows=%u built=%u elapsed_us=%" PRIu64, steps,
                       step->rows, step->rows_built, step_us);
-            st = post_step(link, step, steps, step_us);
+            st = post_step(link, step, steps, step_us, stop_since);
         }
     }
     mailbox_end(link->mailbox, st, st == ST_OK ? "" : status_detail());

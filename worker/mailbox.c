@@ -14,6 +14,7 @@
 struct in_slot {
     struct wire_arena *arena;
     const Kvasir__V1__DaemonMessage *message; /* in it */
+    uint64_t steps;                           /* when it came */
 };
 
 struct mailbox {
@@ -132,6 +133,7 @@ mailbox_deliver(struct mailbox *mailbox, const Kvasir__V1__DaemonMessage *messag
 {
     lock(mailbox);
     mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].message = message;
+    mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].steps = mailbox->state.steps;
     mailbox->in_tail++;
     mailbox->state.is_idle = false;
     (void)pthread_cond_signal(&mailbox->changed);
@@ -208,12 +210,13 @@ mailbox_take(struct mailbox *mailbox, bool may_wait)
     return message;
 }
 
-void
+uint64_t
 mailbox_taken(struct mailbox *mailbox)
 {
     lock(mailbox);
     bool was_full = mailbox->in_tail - mailbox->in_head == MAILBOX_IN_MAX;
     struct in_slot *slot = &mailbox->in[mailbox->in_head % MAILBOX_IN_MAX];
+    uint64_t steps = slot->steps;
 
     slot->message = NULL;
     wire_arena_reset(slot->arena);
@@ -222,6 +225,7 @@ mailbox_taken(struct mailbox *mailbox)
         wake_link(mailbox);
     }
     unlock(mailbox);
+    return steps;
 }
 
 struct wire_buffer *

@@ -56,9 +56,10 @@ void mailbox_close(struct mailbox *mailbox);
 
 /* --- engine -------------------------------------------------------------------------- */
 
-/* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed. */
+/* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed.  Done
+ * with, it is given back; what returns is how many steps there had been when it came. */
 const Kvasir__V1__DaemonMessage *mailbox_take(struct mailbox *mailbox, bool may_wait);
-void mailbox_taken(struct mailbox *mailbox);
+uint64_t mailbox_taken(struct mailbox *mailbox);
 
 bool mailbox_is_closed(struct mailbox *mailbox);
 

@@ -113,6 +113,23 @@ START_TEST(a_full_mailbox_says_so_and_has_room_again_when_one_is_taken)
 }
 END_TEST
 
+START_TEST(a_message_remembers_how_many_steps_there_had_been_when_it_came)
+{
+    struct mailbox *mailbox = NULL;
+
+    ck_assert_int_eq(mailbox_new(&mailbox), ST_OK);
+    for (uint64_t steps = 5; steps < 8; steps++) {
+        mailbox_set_state(mailbox, steps, 1, true);
+        deliver(mailbox, mailbox_next_arena(mailbox), steps);
+    }
+    for (uint64_t steps = 5; steps < 8; steps++) {
+        ck_assert_uint_eq(mailbox_take(mailbox, false)->incarnation, steps);
+        ck_assert_uint_eq(mailbox_taken(mailbox), steps);
+    }
+    mailbox_destroy(&mailbox);
+}
+END_TEST
+
 START_TEST(a_closed_mailbox_lets_nobody_wait)
 {
     struct mailbox *mailbox = NULL;
@@ -132,4 +149,5 @@ END_TEST
 
 CHECK_MAIN("mailbox", every_message_comes_through_in_order_with_both_queues_full_at_times,
            a_full_mailbox_says_so_and_has_room_again_when_one_is_taken,
+           a_message_remembers_how_many_steps_there_had_been_when_it_came,
            a_closed_mailbox_lets_nobody_wait)
