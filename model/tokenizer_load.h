@@ -55,8 +55,8 @@ enum status tokenizer_index_pairs(struct load *load);
 /* The byte that a token written <0xNN> stands for; -1 if it is written otherwise. */
 int tokenizer_byte_token(struct gguf_string token);
 
-/* Byte-level BPE writes each byte as a visible character: itself where it is one in Latin-1, else the
- * next code point from U+0100 on.  Fills byte_of; done before a reader runs. */
+/* Byte-level BPE writes each byte as a visible character: itself where it is one in Latin-1, else
+ * the next code point from U+0100 on.  Fills byte_of; done before a reader runs. */
 void tokenizer_fill_byte_characters(struct load *load);
 
 /* The bytes that a byte-level text stands for, in `out` of at least `length` bytes.  False, with

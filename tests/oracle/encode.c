@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode FILE.gguf | encode tokenizer.json VOCAB_SIZE: texts from stdin, each ended by NUL, to lines
- * of token ids; special tokens are taken where they are written.  For comparisons with other
+/* encode FILE.gguf | encode tokenizer.json VOCAB_SIZE: texts from stdin, each ended by NUL, to
+ * lines of token ids; special tokens are taken where they are written.  For comparisons with other
  * tokenizers (compare_tokenizers.py). */
 #include <inttypes.h>
 #include <stdio.h>
