@@ -293,6 +293,8 @@ struct generation {
     const struct kvasir_request *request;
     struct kvasir_usage usage;
     bool is_out_of_memory;
+    bool has_hung_up; /* the callback returned false */
+    bool is_cut;      /* and there was more */
 };
 
 static bool
@@ -337,7 +339,9 @@ take_generate_reply(void *opaque, const ProtobufCMessage *message)
     const struct kvasir_request *request = generation->request;
     bool go_on = true;
 
-    if (request->on_chunk != NULL && (reply->text.len > 0 || reply->n_token_ids > 0)) {
+    generation->is_cut = generation->has_hung_up;
+    if (request->on_chunk != NULL && !generation->has_hung_up
+        && (reply->text.len > 0 || reply->n_token_ids > 0)) {
         struct kvasir_chunk chunk = {
             .text = (const char *)reply->text.data,
             .text_bytes = reply->text.len,
@@ -351,6 +355,7 @@ take_generate_reply(void *opaque, const ProtobufCMessage *message)
             return fail_generation(generation);
         }
         go_on = request->on_chunk(request->opaque, &chunk);
+        generation->has_hung_up = !go_on;
     }
     return take_usage(generation, reply) && go_on;
 }
@@ -372,7 +377,9 @@ run_generation(struct generation *generation, const Kvasir__V1__GenerateRequest 
     if (generation->is_out_of_memory) {
         return out_of_memory(client);
     }
-    if (code == KVASIR_OK && generation->usage.finish == KVASIR_FINISH_CANCELLED) {
+    /* An end that crossed our cancel is the whole answer only if the callback has seen all of it. */
+    if (code == KVASIR_OK
+        && (generation->is_cut || generation->usage.finish == KVASIR_FINISH_CANCELLED)) {
         client->error = "cancelled";
         return KVASIR_CANCELLED;
     }

@@ -88,7 +88,8 @@ const char *kvasir_error(const struct kvasir *client);
 /* When the daemon suggests to try again; 0: it did not say. */
 uint32_t kvasir_retry_after_ms(const struct kvasir *client);
 
-/* Cancels the call that runs, if one does.  From any thread, from signal handlers too. */
+/* Cancels the call that runs, if one does.  From any thread, from signal handlers too.  Chunks may
+ * still come until the call ends, and it may yet end whole, with KVASIR_OK. */
 void kvasir_cancel(struct kvasir *client);
 
 /* ---- generate -------------------------------------------------------------------------------- */

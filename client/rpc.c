@@ -51,6 +51,7 @@ struct running {
     uint64_t give_up_us; /* 0: never */
     uint32_t next_seq;
     bool is_cancelled;
+    bool is_refused; /* on_reply wants no more */
     bool is_ended;
     enum rpc_code code;
     const ProtobufCMessage *last;
@@ -341,8 +342,9 @@ take_payload(struct rpc *rpc, struct running *run, struct frames *frames, bool i
     wire_arena_reset(rpc->arena);
     TRY(wire_unpack(rpc->arena, method->reply, bytes, length, WIRE_CLIENT_BYTES_MAX, &reply));
     run->last = is_last ? reply : NULL;
-    if (run->call->on_reply != NULL && (is_last || !run->is_cancelled)
+    if (run->call->on_reply != NULL && (is_last || !run->is_refused)
         && !run->call->on_reply(run->call->opaque, reply) && !is_last) {
+        run->is_refused = true;
         send_cancel(rpc, run);
     }
     return ST_OK;

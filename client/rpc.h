@@ -43,8 +43,8 @@ struct rpc_call {
 
 /* Makes a call and waits for its end.  *reply_out (may be NULL) is the last reply, borrowed until
  * the next call, written only for RPC_OK.  After a cancel the daemon's own end is awaited for
- * RPC_CANCEL_GRACE_MS, and only the last reply still reaches on_reply. What failed is in
- * rpc_message. */
+ * RPC_CANCEL_GRACE_MS; replies still reach on_reply, but after it has returned false only the last
+ * one does.  What failed is in rpc_message. */
 enum rpc_code rpc_call(struct rpc *rpc, const struct rpc_call *call,
                        const ProtobufCMessage **reply_out);
 

@@ -216,6 +216,30 @@ START_TEST(the_callback_can_cancel)
 }
 END_TEST
 
+START_TEST(an_end_that_crosses_a_hang_up_is_no_whole_answer)
+{
+    struct fixture f = setup();
+    struct answer answer = {.stop_after = 1};
+
+    /* "hi" is answered whole at once, so the end is here before the daemon reads the Cancel. */
+    ck_assert_int_eq(ask(f.client, "hi", 0, &answer, NULL), KVASIR_CANCELLED);
+    ck_assert_uint_eq(answer.chunks, 1);
+    ck_assert_str_eq(answer.text, "Hello ");
+    teardown(&f);
+}
+END_TEST
+
+START_TEST(an_end_that_crosses_a_cancel_is_a_whole_answer)
+{
+    struct fixture f = setup();
+    struct answer answer = {.cancel = f.client};
+
+    ck_assert_int_eq(ask(f.client, "hi", 0, &answer, NULL), KVASIR_OK);
+    ck_assert_str_eq(answer.text, "Hello wörld.");
+    teardown(&f);
+}
+END_TEST
+
 static void *
 cancel_when_told(void *opaque)
 {
@@ -519,7 +543,8 @@ END_TEST
 CHECK_MAIN("client", an_answer_streams_in_order_and_ends_with_usage,
            a_chat_travels_as_messages_and_documents,
            a_refusal_brings_code_message_and_when_to_retry, every_unary_call_works,
-           the_callback_can_cancel, another_thread_can_cancel,
+           the_callback_can_cancel, an_end_that_crosses_a_hang_up_is_no_whole_answer,
+           an_end_that_crosses_a_cancel_is_a_whole_answer, another_thread_can_cancel,
            a_cancel_before_a_call_does_not_harm_it,
            a_daemon_that_ignores_a_cancel_is_waited_for_only_so_long,
            a_deadline_holds_even_when_nobody_answers,
