@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tests/stress against two workers and a pool that is too small for what is asked. */
+#include <stdio.h>
+
+#include "tests/support/check_main.h"
+#include "tests/support/host.h"
+
+#define KILLS        2
+#define KILL_EVERY   700 /* tokens; about a sixth of what a round sends before it asks alone */
+#define SEED_CHARS   24
+#define KV_MEMORY    "10MiB" /* 160 blocks; a request takes up to 25 + 5 */
+#define RESERVE      "--reserve-tokens", "32"
+#define STRESS_START "./tests/stress/stress"
+
+static struct process *
+start_stress(struct host *host, const char *requests, const char *option)
+{
+    static char seed[SEED_CHARS];
+    const char *args[] = {"--runtime-dir", host_dir(host), "--requests", requests,
+                          "--seed",        seed,           option,       NULL};
+
+    (void)snprintf(seed, sizeof(seed), "%llu", test_seed());
+    return process_start(STRESS_START, args, NULL);
+}
+
+static void
+end_stress(struct host *host, struct process *stress)
+{
+    ck_assert_int_eq(process_wait(stress), 0);
+    process_destroy(&stress);
+    host_stop(&host);
+}
+
+START_TEST(requests_among_many_get_the_answers_they_get_alone)
+{
+    const char *const args[] = {RESERVE, NULL};
+    struct host *host = host_start(
+        &(struct host_options){.workers = 2, .kv_memory = KV_MEMORY, .daemon_args = args});
+    struct process *stress = start_stress(host, "128", NULL);
+
+    host_wait_at_least(host, "requests_preempted", 1);
+    host_wait_at_least(host, "docs_evicted", 1);
+    end_stress(host, stress);
+}
+END_TEST
+
+START_TEST(the_pool_holds_its_invariants_after_every_event_meanwhile)
+{
+    const char *const args[] = {RESERVE, "--check-pool", NULL};
+    struct host *host = host_start(
+        &(struct host_options){.workers = 2, .kv_memory = KV_MEMORY, .daemon_args = args});
+
+    end_stress(host, start_stress(host, "64", NULL));
+}
+END_TEST
+
+START_TEST(requests_get_the_answers_they_get_alone_while_a_worker_is_killed_twice)
+{
+    const char *const args[] = {RESERVE, "--check-pool", NULL};
+    struct host *host = host_start(
+        &(struct host_options){.workers = 2, .kv_memory = KV_MEMORY, .daemon_args = args});
+    struct process *stress = start_stress(host, "128", "--may-lose-workers");
+
+    for (uint64_t i = 1; i <= KILLS; i++) {
+        host_wait_at_least(host, "completion_tokens", i * KILL_EVERY);
+        host_kill_worker(host, 0);
+        ck_assert_uint_eq(host_add_worker(host), 0);
+    }
+    ck_assert_uint_eq(host_counter(host, "workers_lost"), KILLS);
+    ck_assert_uint_gt(host_counter(host, "requests_requeued"), 0);
+    end_stress(host, stress);
+}
+END_TEST
+
+CHECK_MAIN("stress", requests_among_many_get_the_answers_they_get_alone,
+           the_pool_holds_its_invariants_after_every_event_meanwhile,
+           requests_get_the_answers_they_get_alone_while_a_worker_is_killed_twice)
