@@ -377,7 +377,7 @@ run_generation(struct generation *generation, const Kvasir__V1__GenerateRequest 
     if (generation->is_out_of_memory) {
         return out_of_memory(client);
     }
-    /* An end that crossed our cancel is the whole answer only if the callback has seen all of it. */
+    /* An end that crossed our cancel is a whole answer only if the callback has seen all of it. */
     if (code == KVASIR_OK
         && (generation->is_cut || generation->usage.finish == KVASIR_FINISH_CANCELLED)) {
         client->error = "cancelled";
