@@ -12,8 +12,8 @@ struct accounts {
 };
 
 /* Waits until no request is left, then checks that every block is free or a document's, that
- * nobody refers to a document, and that the counters add up.  Prints what is wrong.  *accounts_out is
- * written in any case. */
+ * nobody refers to a document, and that the counters add up.  Prints what is wrong.  *accounts_out
+ * is written in any case. */
 bool accounts_settle(const char *runtime_dir, struct accounts *accounts_out);
 
 /* Asks kvasird to evict some blocks. */
