@@ -39,8 +39,7 @@ struct scene {
     struct attn_seq seqs[SEQS_MAX];
     struct attn_segment segs[SEGS_MAX];
     uint32_t *ids;
-    void *kv, *d_seqs, *d_segs, *d_ids, *d_inv_freq, *q, *out, *o, *ml, *d_first;
-    uint32_t first[SEQS_MAX + 1];
+    void *kv, *d_seqs, *d_segs, *d_ids, *d_inv_freq, *q, *out;
 };
 
 static void *
@@ -155,17 +154,11 @@ begin(struct scene *s, void *kv, uint32_t n_blocks, void *d_inv_freq)
 static void
 prepare(struct scene *s, bool is_decode)
 {
-    for (uint32_t i = 0; i < s->n_seqs; i++) {
-        s->first[i + 1] = s->first[i] + lazy_decode_partials(&s->seqs[i], s->segs);
-    }
     s->d_seqs = device(s->seqs, sizeof(s->seqs));
     s->d_segs = device(s->segs, sizeof(s->segs));
     s->d_ids = device(s->ids, s->n_ids * 4);
-    s->d_first = device(s->first, sizeof(s->first));
     s->q = random_bf16((size_t)s->n_rows * H * D);
     s->out = device(NULL, (size_t)s->n_rows * H * D * 2);
-    s->o = device(NULL, ((size_t)s->first[s->n_seqs] + 1) * H * D * 4);
-    s->ml = device(NULL, ((size_t)s->first[s->n_seqs] + 1) * H * 8);
     MUST(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
                                                  .prefill = is_decode ? NULL : s->seqs,
                                                  .decode = is_decode ? s->seqs : NULL,
@@ -181,7 +174,7 @@ prepare(struct scene *s, bool is_decode)
 static void
 end(struct scene *s)
 {
-    void *all[] = {s->d_seqs, s->d_segs, s->d_ids, s->d_first, s->q, s->out, s->o, s->ml};
+    void *all[] = {s->d_seqs, s->d_segs, s->d_ids, s->q, s->out};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         gpu->release(gpu, all[i]);
@@ -210,19 +203,8 @@ run_decode(void *arg, uint32_t layer)
 {
     struct scene *s = arg;
 
-    MUST(gpu->lazy_decode(gpu, (struct lazy_decode_args){.desc = desc_of(s, layer),
-                                                         .q = s->q,
-                                                         .o = s->o,
-                                                         .ml = s->ml,
-                                                         .partial_first = s->d_first,
-                                                         .n_partials = s->first[s->n_seqs]}));
-    MUST(gpu->attn_merge(gpu, (struct attn_merge_args){.o = s->o,
-                                                       .ml = s->ml,
-                                                       .partial_first = s->d_first,
-                                                       .out = s->out,
-                                                       .n_rows = s->n_seqs,
-                                                       .H = H,
-                                                       .D = D}));
+    MUST(gpu->lazy_decode(gpu, (struct lazy_decode_args){.desc = desc_of(s, layer), .q = s->q},
+                          s->out));
 }
 
 static void

@@ -36,7 +36,8 @@ struct attn_angles_args {
 /* All enqueue on `stream` (a cudaStream_t). */
 enum status attn_angles_cuda(struct attn_angles_args args, void *stream);
 
-struct lazy_prefill_plan {
+/* An attn_plan on the device. */
+struct attn_device_plan {
     struct attn_angles angles;
     const struct attn_item *items; /* [n_items] */
     uint32_t n_items;
@@ -44,10 +45,12 @@ struct lazy_prefill_plan {
     float *ml; /* [n_partials, H, 2] */
 };
 
-/* bf16 Q, KV and out; KV in the ck8 layout, D 64 or 128. */
-enum status lazy_prefill_cuda(struct lazy_prefill_args args, struct lazy_prefill_plan plan,
+/* bf16 Q, KV and out; KV in the ck8 layout, D 64 or 128.  Items that are whole row tiles write `out`
+ * (like q [rows, H, D]), parts of one write partials. */
+enum status lazy_prefill_cuda(struct lazy_prefill_args args, struct attn_device_plan plan,
                               void *stream);
-enum status lazy_decode_cuda(struct lazy_decode_args args, struct attn_angles angles, void *stream);
+enum status lazy_decode_cuda(struct attn_desc desc, const void *q, void *out,
+                             struct attn_device_plan plan, void *stream);
 
 #ifdef __cplusplus
 }

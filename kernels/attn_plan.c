@@ -28,22 +28,22 @@ visible(const struct attn_segment *seg, uint32_t pos)
 
 /* Position of the last token of a row tile. */
 static uint32_t
-last_position(const struct attn_seq *seq, uint32_t row_begin, uint32_t group)
+last_position(const struct attn_plan_work *work, const struct attn_seq *seq, uint32_t row_begin)
 {
-    uint32_t row_last = row_begin + ATTN_PLAN_ROWS - 1;
-    uint32_t rows = seq->n_rows * group;
+    uint32_t row_last = row_begin + work->tile_rows - 1;
+    uint32_t rows = seq->n_rows * work->group;
 
-    return seq->pos_first + (row_last < rows ? row_last : rows - 1) / group;
+    return seq->pos_first + (row_last < rows ? row_last : rows - 1) / work->group;
 }
 
 /* Key tiles that a row tile has to look at: whole segments, the last one only as far as it sees. */
 static uint32_t
-count_tiles(const struct attn_step *step, const struct attn_seq *seq, uint32_t pos)
+count_tiles(const struct attn_plan_work *work, const struct attn_seq *seq, uint32_t pos)
 {
     uint32_t tiles = 0;
 
     for (uint32_t s = 0; s < seq->n_segs; s++) {
-        const struct attn_segment *seg = &step->segs[seq->seg_first + s];
+        const struct attn_segment *seg = &work->segs[seq->seg_first + s];
 
         tiles += tiles_of(s + 1 < seq->n_segs ? seg->n_tokens : visible(seg, pos));
     }
@@ -53,12 +53,13 @@ count_tiles(const struct attn_step *step, const struct attn_seq *seq, uint32_t p
 /* The key at which tile number `tile` begins, counted through the segments; the end past the last.
  */
 static uint32_t
-key_of_tile(const struct attn_step *step, const struct attn_seq *seq, uint32_t pos, uint32_t tile)
+key_of_tile(const struct attn_plan_work *work, const struct attn_seq *seq, uint32_t pos,
+            uint32_t tile)
 {
     uint32_t key = 0;
 
     for (uint32_t s = 0; s < seq->n_segs; s++) {
-        const struct attn_segment *seg = &step->segs[seq->seg_first + s];
+        const struct attn_segment *seg = &work->segs[seq->seg_first + s];
         uint32_t n_tokens = s + 1 < seq->n_segs ? seg->n_tokens : visible(seg, pos);
 
         if (tile < tiles_of(n_tokens)) {
@@ -72,31 +73,36 @@ key_of_tile(const struct attn_step *step, const struct attn_seq *seq, uint32_t p
 
 /* How finely this step is cut, and how many items may still be added by cutting. */
 struct cut {
-    uint32_t group;
     uint32_t share; /* tiles */
     uint32_t spare; /* items */
 };
 
 static uint32_t
-row_tiles(const struct attn_seq *seq, uint32_t group)
+row_tiles(const struct attn_plan_work *work, const struct attn_seq *seq)
 {
-    return (seq->n_rows * group + ATTN_PLAN_ROWS - 1) / ATTN_PLAN_ROWS;
+    return (seq->n_rows * work->group + work->tile_rows - 1) / work->tile_rows;
 }
 
 static uint32_t
-share_tiles(const struct attn_step *step, uint32_t group, uint32_t ctas)
+share_tiles(const struct attn_plan_work *work)
 {
     uint64_t total = 0;
+    uint64_t waves = 1;
     uint64_t share;
 
-    for (uint32_t i = 0; i < step->n_prefill; i++) {
-        const struct attn_seq *seq = &step->prefill[i];
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        const struct attn_seq *seq = &work->seqs[i];
 
-        for (uint32_t row = 0; row < seq->n_rows * group; row += ATTN_PLAN_ROWS) {
-            total += count_tiles(step, seq, last_position(seq, row, group));
+        for (uint32_t row = 0; row < seq->n_rows * work->group; row += work->tile_rows) {
+            total += count_tiles(work, seq, last_position(work, seq, row));
         }
     }
-    share = (total + ctas - 1) / ctas;
+    if (work->wave_tiles > 0) {
+        uint64_t wave = (uint64_t)work->ctas * work->wave_tiles;
+
+        waves = (total + wave / 2) / wave > 1 ? (total + wave / 2) / wave : 1;
+    }
+    share = (total + work->ctas * waves - 1) / (work->ctas * waves);
     return share < SHARE_KEYS_MIN / ATTN_PLAN_TILE ? SHARE_KEYS_MIN / ATTN_PLAN_TILE
                                                    : (uint32_t)share;
 }
@@ -128,10 +134,10 @@ reserve_partials(struct attn_plan *plan, const struct attn_seq *seq, uint32_t sp
  * partials; the heaviest tile decides.  No room for partials or items means no split, never a
  * failure. */
 static uint32_t
-splits_of(const struct attn_step *step, const struct attn_plan *plan, const struct attn_seq *seq,
-          const struct cut *cut)
+splits_of(const struct attn_plan_work *work, const struct attn_plan *plan,
+          const struct attn_seq *seq, const struct cut *cut)
 {
-    uint32_t tiles = count_tiles(step, seq, seq->pos_first + seq->n_rows - 1);
+    uint32_t tiles = count_tiles(work, seq, seq->pos_first + seq->n_rows - 1);
     uint32_t splits = tiles / cut->share;
 
     if (splits > ATTN_PLAN_SPLITS_MAX) {
@@ -139,27 +145,27 @@ splits_of(const struct attn_step *step, const struct attn_plan *plan, const stru
     }
     if (plan->n_partials + (uint64_t)seq->n_rows * splits > plan->partials_max
         || plan->n_merge_rows + seq->n_rows > plan->merge_rows_max
-        || (uint64_t)row_tiles(seq, cut->group) * splits > cut->spare) {
+        || (uint64_t)row_tiles(work, seq) * splits > cut->spare) {
         return 1;
     }
     return splits == 0 ? 1 : splits;
 }
 
 static void
-plan_sequence(const struct attn_step *step, uint32_t index, struct cut *cut, struct attn_plan *plan)
+plan_sequence(const struct attn_plan_work *work, uint32_t index, struct cut *cut,
+              struct attn_plan *plan)
 {
-    const struct attn_seq *seq = &step->prefill[index];
-    const uint32_t group = cut->group;
-    uint32_t splits = splits_of(step, plan, seq, cut);
+    const struct attn_seq *seq = &work->seqs[index];
+    uint32_t splits = splits_of(work, plan, seq, cut);
     uint32_t base = ATTN_ITEM_DIRECT;
 
     if (splits > 1) {
         base = reserve_partials(plan, seq, splits);
-        cut->spare -= row_tiles(seq, group) * splits;
+        cut->spare -= row_tiles(work, seq) * splits;
     }
-    for (uint32_t row = 0; row < seq->n_rows * group; row += ATTN_PLAN_ROWS) {
-        uint32_t pos = last_position(seq, row, group);
-        uint32_t tiles = count_tiles(step, seq, pos);
+    for (uint32_t row = 0; row < seq->n_rows * work->group; row += work->tile_rows) {
+        uint32_t pos = last_position(work, seq, row);
+        uint32_t tiles = count_tiles(work, seq, pos);
 
         for (uint32_t i = 0; i < splits; i++) {
             uint32_t from = (uint32_t)((uint64_t)tiles * i / splits);
@@ -168,8 +174,8 @@ plan_sequence(const struct attn_step *step, uint32_t index, struct cut *cut, str
             push_item(plan, (struct attn_item){
                                 .seq = index,
                                 .row_begin = row,
-                                .key_begin = key_of_tile(step, seq, pos, from),
-                                .key_end = key_of_tile(step, seq, pos, to),
+                                .key_begin = key_of_tile(work, seq, pos, from),
+                                .key_end = key_of_tile(work, seq, pos, to),
                                 .slot = splits > 1 ? base + i : ATTN_ITEM_DIRECT,
                                 .slot_stride = splits,
                             });
@@ -198,38 +204,43 @@ heavier_first(const void *a, const void *b)
 }
 
 uint32_t
-attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t ctas)
+attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_rows, uint32_t ctas)
 {
-    uint64_t tiles = ((uint64_t)rows * group + ATTN_PLAN_ROWS - 1) / ATTN_PLAN_ROWS + seqs;
+    uint64_t tiles = ((uint64_t)rows * group + tile_rows - 1) / tile_rows + seqs;
     /* Every tile whole, and as many again plus some shares for every CTA by cutting. */
-    uint64_t items = 2 * tiles + 8 * (uint64_t)ctas;
+    uint64_t items = 2 * tiles + 32 * (uint64_t)ctas + ATTN_PLAN_ITEMS_STEP;
 
     return items > UINT32_MAX ? UINT32_MAX : (uint32_t)items;
 }
 
 enum status
-attn_plan_prefill(const struct attn_step *step, uint32_t ctas, struct attn_plan *plan)
+attn_plan_make(const struct attn_plan_work *work, struct attn_plan *plan)
 {
-    struct cut cut = {.group = step->H / step->layout.Hkv};
-    uint64_t whole = 0;
+    struct cut cut;
+    uint64_t whole = ATTN_PLAN_ITEMS_STEP;
 
-    for (uint32_t i = 0; i < step->n_prefill; i++) {
-        whole += row_tiles(&step->prefill[i], cut.group);
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        whole += row_tiles(work, &work->seqs[i]);
     }
     if (whole > plan->items_max) {
         return ERR(ST_NO_MEMORY, "attention plan: %llu row tiles, room for %u items",
                    (unsigned long long)whole, plan->items_max);
     }
-    cut.share = share_tiles(step, cut.group, ctas);
+    cut.share = share_tiles(work);
     cut.spare = plan->items_max - (uint32_t)whole;
     plan->n_items = 0;
     plan->n_merge_rows = 0;
     plan->n_partials = 0;
-    for (uint32_t i = 0; i < step->n_prefill; i++) {
-        if (step->prefill[i].n_rows > 0) {
-            plan_sequence(step, i, &cut, plan);
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        if (work->seqs[i].n_rows > 0) {
+            plan_sequence(work, i, &cut, plan);
         }
     }
-    qsort(plan->items, plan->n_items, sizeof(plan->items[0]), heavier_first);
+    if (work->tile_rows > 16) {
+        qsort(plan->items, plan->n_items, sizeof(plan->items[0]), heavier_first);
+    }
+    while (plan->n_items % ATTN_PLAN_ITEMS_STEP != 0) {
+        push_item(plan, (struct attn_item){.seq = ATTN_ITEM_NONE});
+    }
     return ST_OK;
 }

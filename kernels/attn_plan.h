@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_plan - how a device splits lazy_prefill: a pure function of sizes, made once a step.
+/* attn_plan - how a device splits the attention of a step: a pure function of sizes, made once a step
+ * for lazy_prefill and once for lazy_decode.
  *
- * An item is one CTA's work (for each key/value head): up to ATTN_PLAN_ROWS packed rows
- * (tokens x H / Hkv) of one sequence against a run of its keys.  A tile of rows whose keys would
- * keep few CTAs busy for long (a short query over long documents) is split along the keys; its
- * parts are partials that attn_merge joins.  Runs begin at multiples of 64 tokens inside a segment,
- * as the kernel's tiles do.  Items are ordered heaviest first, so that the last CTAs to finish are
- * short. */
+ * An item is one CTA's work (for each key/value head): up to `tile_rows` packed rows (tokens x H / Hkv)
+ * of one sequence against a run of its keys, which may go over several segments.  A tile of rows whose
+ * keys would keep few CTAs busy for long (a query, or one new token, over long documents) is split along
+ * the keys; its parts are partials that are joined afterwards.  Runs begin at multiples of 64 tokens
+ * inside a segment, as the kernels' tiles do. */
 #ifndef KERNELS_ATTN_PLAN_H
 #define KERNELS_ATTN_PLAN_H
 
@@ -19,13 +19,15 @@
 extern "C" {
 #endif
 
-#define ATTN_PLAN_ROWS       64
 #define ATTN_PLAN_TILE       64 /* keys */
 #define ATTN_PLAN_SPLITS_MAX 64
-#define ATTN_ITEM_DIRECT     UINT32_MAX
+#define ATTN_PLAN_ITEMS_STEP                                                                       \
+    8 /* items are filled up to a multiple, so that their number is steady */
+#define ATTN_ITEM_DIRECT UINT32_MAX
+#define ATTN_ITEM_NONE   UINT32_MAX
 
 struct attn_item {
-    uint32_t seq;       /* index into the step's prefill sequences */
+    uint32_t seq;       /* index into the sequences; ATTN_ITEM_NONE: no work */
     uint32_t row_begin; /* first packed row */
     uint32_t key_begin; /* in the concatenation of the sequence's segments */
     uint32_t key_end;
@@ -33,7 +35,20 @@ struct attn_item {
     uint32_t slot_stride; /* splits of this sequence */
 };
 
-/* Caller-owned arrays; the counts are written by attn_plan_prefill. */
+/* What is to be split, and for which device. */
+struct attn_plan_work {
+    const struct attn_seq *seqs;
+    uint32_t n_seqs;
+    const struct attn_segment *segs;
+    uint32_t group;     /* H / Hkv */
+    uint32_t tile_rows; /* packed rows of a CTA: 64 in lazy_prefill, 16 in lazy_decode */
+    uint32_t ctas;      /* that run at once, for each key/value head */
+    /* Key tiles a CTA should get where there is work for more than one wave of CTAs; 0: cut for one
+     * wave only, and leave more than that whole. */
+    uint32_t wave_tiles;
+};
+
+/* Caller-owned arrays; the counts are written by attn_plan_make. */
 struct attn_plan {
     struct attn_item *items;
     uint32_t items_max;
@@ -47,13 +62,13 @@ struct attn_plan {
     uint32_t n_partials;
 };
 
-/* Items that `rows` query tokens in at most `seqs` sequences can need, splits included, when
- * `ctas` (SMs times resident CTAs, over the key/value heads) bound the splitting. */
-uint32_t attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t ctas);
+/* Items enough for `rows` rows of at most `seqs` sequences, with some for cutting. */
+uint32_t attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_rows,
+                             uint32_t ctas);
 
-/* Plans the step's prefill sequences for a device that runs `ctas` CTAs a head at once.
- * ST_NO_MEMORY if an array is too small (its name and need in the detail). */
-enum status attn_plan_prefill(const struct attn_step *step, uint32_t ctas, struct attn_plan *plan);
+/* Items are ordered heaviest first where they differ by much (tile_rows > 16), so that the last CTAs
+ * to finish are short.  ST_NO_MEMORY: fewer than one item a row tile. */
+enum status attn_plan_make(const struct attn_plan_work *work, struct attn_plan *plan);
 
 #ifdef __cplusplus
 }

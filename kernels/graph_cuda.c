@@ -13,6 +13,7 @@
 
 struct entry {
     uint8_t key[OPS_GRAPH_KEY_BYTES];
+    uint32_t counts[GRAPH_COUNTS];
     uint64_t last_use; /* 0: the entry is free */
     cudaGraphExec_t graph;
 };
@@ -59,14 +60,16 @@ graph_cuda_destroy(struct graph_cuda **graphs)
 
 /* The entry of the key, or one made for it. */
 static struct entry *
-require_entry(struct graph_cuda *graphs, const uint8_t key[OPS_GRAPH_KEY_BYTES], bool *is_new_out)
+require_entry(struct graph_cuda *graphs, const uint8_t key[OPS_GRAPH_KEY_BYTES],
+              const uint32_t counts[GRAPH_COUNTS], bool *is_new_out)
 {
     struct entry *oldest = &graphs->entries[0];
 
     for (size_t i = 0; i < GRAPHS_MAX; i++) {
         struct entry *entry = &graphs->entries[i];
 
-        if (entry->last_use > 0 && memcmp(entry->key, key, sizeof(entry->key)) == 0) {
+        if (entry->last_use > 0 && memcmp(entry->key, key, sizeof(entry->key)) == 0
+            && memcmp(entry->counts, counts, sizeof(entry->counts)) == 0) {
             *is_new_out = false;
             return entry;
         }
@@ -76,16 +79,17 @@ require_entry(struct graph_cuda *graphs, const uint8_t key[OPS_GRAPH_KEY_BYTES],
     }
     forget(oldest);
     memcpy(oldest->key, key, sizeof(oldest->key));
+    memcpy(oldest->counts, counts, sizeof(oldest->counts));
     *is_new_out = true;
     return oldest;
 }
 
 enum status
-graph_cuda_begin(struct graph_cuda *graphs, const uint8_t key[OPS_GRAPH_KEY_BYTES], void *stream,
-                 enum ops_graph *found_out)
+graph_cuda_begin(struct graph_cuda *graphs, const uint8_t key[OPS_GRAPH_KEY_BYTES],
+                 const uint32_t counts[GRAPH_COUNTS], void *stream, enum ops_graph *found_out)
 {
     bool is_new;
-    struct entry *entry = require_entry(graphs, key, &is_new);
+    struct entry *entry = require_entry(graphs, key, counts, &is_new);
 
     assert(graphs->recording == NULL);
     entry->last_use = ++graphs->uses;

@@ -15,12 +15,15 @@ extern "C" {
 
 struct graph_cuda;
 
+#define GRAPH_COUNTS 2
+
 enum status graph_cuda_new(struct graph_cuda **graphs_out);
 void graph_cuda_destroy(struct graph_cuda **graphs);
 
-/* As ops.graph_begin and graph_end; `stream` is a cudaStream_t. */
+/* As ops.graph_begin and graph_end; `counts` belong to the key; `stream` is a cudaStream_t. */
 enum status graph_cuda_begin(struct graph_cuda *graphs, const uint8_t key[OPS_GRAPH_KEY_BYTES],
-                             void *stream, enum ops_graph *found_out);
+                             const uint32_t counts[GRAPH_COUNTS], void *stream,
+                             enum ops_graph *found_out);
 enum status graph_cuda_end(struct graph_cuda *graphs, void *stream);
 
 #ifdef __cplusplus

@@ -2,10 +2,10 @@
 // lazy_decode on a device, for every GPU from sm_80 on.
 //
 // Bound by: KV bytes, 4 * D a token and key/value head, read once.
-// Split: one CTA for one partial (at most LAZY_DECODE_CHUNK keys of one segment of one sequence)
-// and one key/value head, so that one long request fills the device and a partial never depends on
-// the batch. The 16 packed rows hold the heads of a group; groups over 16 heads take several CTAs
-// in z. The four warps share a tile's keys and merge through shared memory at the end.
+// Split: attn_plan.h: a CTA takes one item (a run of keys of one sequence, over several segments
+// where they are short) for one key/value head, so that one long request fills the device and short
+// documents do not cost a CTA each.  The 16 packed rows hold the heads of a group; larger groups
+// take more items.  The four warps share a tile's keys and merge through shared memory at the end.
 // Core, rotation, numerics, shared memory: device/lazy_attn.cuh.
 // Predicted and measured: kernels/README.md.
 #include "kernels/attn_cuda.h"
@@ -17,50 +17,15 @@ namespace {
 
 constexpr uint32_t kRows = 16;
 
-struct Partial {
-    uint32_t seq;
-    uint32_t key_begin, key_end; // in the concatenation of the sequence's segments
-};
-
-__device__ __forceinline__ Partial
-find_partial(const lazy_decode_args &args, uint32_t index)
-{
-    uint32_t low = 0;
-    uint32_t high = args.desc.n_seqs;
-
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-        if (__ldg(args.partial_first + middle) <= index) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    const attn_seq &seq = args.desc.seqs[low];
-    uint32_t left = index - __ldg(args.partial_first + low);
-    uint32_t key = 0;
-    for (uint32_t s = 0; s < seq.n_segs; s++) {
-        uint32_t n_tokens = args.desc.segs[seq.seg_first + s].n_tokens;
-        uint32_t chunks = (n_tokens + LAZY_DECODE_CHUNK - 1) / LAZY_DECODE_CHUNK;
-        if (left < chunks) {
-            uint32_t first = left * LAZY_DECODE_CHUNK;
-            return {low, key + first, key + min(first + LAZY_DECODE_CHUNK, n_tokens)};
-        }
-        left -= chunks;
-        key += n_tokens;
-    }
-    return {low, 0, 0};
-}
-
-// Joins the four warps' shares of the 16 rows and writes the partial.
+// Joins the four warps' shares of the 16 rows and writes the output, or a partial of it.
 template <int D>
 __device__ __forceinline__ void
-merge_and_store(const lazy_decode_args &args, uint32_t index, uint32_t head, uint32_t row_begin,
-                uint8_t *shared, const RowState<D> &state)
+merge_and_store(const attn_desc &desc, void *out, const attn_device_plan &plan,
+                const attn_item &item, uint32_t head, uint8_t *shared, const RowState<D> &state)
 {
     // [warp][row][D + 4]: the padding keeps rows on different banks.
     constexpr int kPitch = D + 4;
-    const uint32_t G = args.desc.H / args.desc.layout.Hkv;
+    const uint32_t G = desc.H / desc.layout.Hkv;
     const int warp = threadIdx.x >> 5;
     const int lane = threadIdx.x & 31;
     float *s_o = (float *)shared;
@@ -79,12 +44,12 @@ merge_and_store(const lazy_decode_args &args, uint32_t index, uint32_t head, uin
             *(float2 *)(o + i * 8) = make_float2(state.o[i][h * 2], state.o[i][h * 2 + 1]);
         }
         if ((lane & 3) == 0) {
-            s_ml[warp * kRows + row] = make_float2(state.m[h] * args.desc.scale, state.l[h]);
+            s_ml[warp * kRows + row] = make_float2(state.m[h] * desc.scale, state.l[h]);
         }
     }
     __syncthreads();
-    for (uint32_t row = warp; row < kRows && row_begin + row < G; row += kWarps) {
-        size_t at = (size_t)index * args.desc.H + head * G + row_begin + row;
+    for (uint32_t row = warp; row < kRows && item.row_begin + row < G; row += kWarps) {
+        const size_t q_head = head * G + item.row_begin + row;
         float m = -INFINITY;
         float l = 0.0f;
         float weight[kWarps];
@@ -99,46 +64,58 @@ merge_and_store(const lazy_decode_args &args, uint32_t index, uint32_t head, uin
             weight[w] = part.x == -INFINITY ? 0.0f : exp2_approx((part.x - m) * kLog2e);
             l += weight[w] * part.y;
         }
-        for (int d = lane; d < D; d += 32) {
-            float sum = 0.0f;
+        const bool is_direct = item.slot == ATTN_ITEM_DIRECT;
+        const float f = l > 0.0f ? 1.0f / l : 0.0f;
+        const size_t at =
+            (size_t)(is_direct ? desc.seqs[item.seq].row_first : item.slot) * desc.H + q_head;
+        for (int d = lane * 2; d < D; d += 64) {
+            float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
             for (int w = 0; w < kWarps; w++) {
-                sum += weight[w] * s_o[(w * kRows + row) * kPitch + d];
+                float2 part = *(const float2 *)(s_o + (w * kRows + row) * kPitch + d);
+                sum.x += weight[w] * part.x;
+                sum.y += weight[w] * part.y;
             }
-            args.o[at * D + d] = sum;
+            if (is_direct) {
+                ((uint32_t *)out)[(at * D + d) / 2] = pack_bf16(sum.x * f, sum.y * f);
+            } else {
+                *(float2 *)(plan.o + at * D + d) = sum;
+            }
         }
-        if (lane == 0) {
-            ((float2 *)args.ml)[at] = make_float2(m, l);
+        if (!is_direct && lane == 0) {
+            ((float2 *)plan.ml)[at] = make_float2(m, l);
         }
     }
 }
 
 template <int D>
-__global__ __launch_bounds__(kThreads,
-                             2) void decode_kernel(const __grid_constant__ lazy_decode_args args,
-                                                   const __grid_constant__ attn_angles angles)
+__global__ LAZY_ATTN_BOUNDS void
+decode_kernel(const __grid_constant__ attn_desc desc, const void *q, void *out,
+              const __grid_constant__ attn_device_plan plan)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
-    const Partial partial = find_partial(args, blockIdx.x);
-    const AttnTile tile = {partial.seq, blockIdx.z * kRows, blockIdx.y, partial.key_begin,
-                           partial.key_end};
+    const attn_item item = plan.items[blockIdx.y];
+    if (item.seq == ATTN_ITEM_NONE) {
+        return;
+    }
+    const AttnTile tile = {item.seq, item.row_begin, blockIdx.x, item.key_begin, item.key_end};
     RowState<D> state;
 
-    lazy_attn_run<D, 1>(args.desc, args.q, angles, tile, shared, state);
-    merge_and_store<D>(args, blockIdx.x, blockIdx.y, tile.row_begin, shared, state);
+    lazy_attn_run<D, 1>(desc, q, plan.angles, tile, shared, state);
+    merge_and_store<D>(desc, out, plan, item, tile.head, shared, state);
 }
 
 template <int D>
 enum status
-launch(const lazy_decode_args &args, const attn_angles &angles, cudaStream_t stream)
+launch(const attn_desc &desc, const void *q, void *out, const attn_device_plan &plan,
+       cudaStream_t stream)
 {
     const size_t shared_bytes = lazy_attn_shared_bytes(D);
-    const uint32_t G = args.desc.H / args.desc.layout.Hkv;
-    const dim3 grid(args.n_partials, args.desc.layout.Hkv, (G + kRows - 1) / kRows);
+    const dim3 grid(desc.layout.Hkv, plan.n_items);
 
     CU_TRY(cudaFuncSetAttribute(decode_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)shared_bytes));
-    decode_kernel<D><<<grid, kThreads, shared_bytes, stream>>>(args, angles);
+    decode_kernel<D><<<grid, kThreads, shared_bytes, stream>>>(desc, q, out, plan);
     CU_TRY(cudaGetLastError());
     return ST_OK;
 }
@@ -146,21 +123,22 @@ launch(const lazy_decode_args &args, const attn_angles &angles, cudaStream_t str
 } // namespace
 
 extern "C" enum status
-lazy_decode_cuda(struct lazy_decode_args args, struct attn_angles angles, void *stream)
+lazy_decode_cuda(struct attn_desc desc, const void *q, void *out, struct attn_device_plan plan,
+                 void *stream)
 {
-    if (args.desc.layout.id != KV_LAYOUT_CK8 || args.desc.layout.type != KV_BF16) {
+    if (desc.layout.id != KV_LAYOUT_CK8 || desc.layout.type != KV_BF16) {
         return ERR(ST_INVALID, "lazy_decode on a device: KV must be bf16 in the ck8 layout");
     }
-    if (args.desc.H % args.desc.layout.Hkv != 0 || args.desc.layer >= args.desc.layout.L) {
-        return ERR(ST_INVALID, "lazy_decode: %u heads over %u, layer %u of %u", args.desc.H,
-                   args.desc.layout.Hkv, args.desc.layer, args.desc.layout.L);
+    if (desc.H % desc.layout.Hkv != 0 || desc.layer >= desc.layout.L) {
+        return ERR(ST_INVALID, "lazy_decode: %u heads over %u, layer %u of %u", desc.H,
+                   desc.layout.Hkv, desc.layer, desc.layout.L);
     }
-    if (args.n_partials == 0) {
+    if (plan.n_items == 0) {
         return ST_OK;
     }
-    switch (args.desc.layout.D) {
-    case 64: return launch<64>(args, angles, (cudaStream_t)stream);
-    case 128: return launch<128>(args, angles, (cudaStream_t)stream);
-    default: return ERR(ST_INVALID, "lazy_decode: head dimension %u", args.desc.layout.D);
+    switch (desc.layout.D) {
+    case 64: return launch<64>(desc, q, out, plan, (cudaStream_t)stream);
+    case 128: return launch<128>(desc, q, out, plan, (cudaStream_t)stream);
+    default: return ERR(ST_INVALID, "lazy_decode: head dimension %u", desc.layout.D);
     }
 }

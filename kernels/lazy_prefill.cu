@@ -17,7 +17,7 @@ namespace {
 
 template <int D>
 __device__ __forceinline__ void
-store_rows(const lazy_prefill_args &args, const lazy_prefill_plan &plan, const attn_seq &seq,
+store_rows(const lazy_prefill_args &args, const attn_device_plan &plan, const attn_seq &seq,
            const attn_item &item, uint32_t head, const RowState<D> &state)
 {
     const int lane = threadIdx.x & 31;
@@ -53,12 +53,15 @@ store_rows(const lazy_prefill_args &args, const lazy_prefill_plan &plan, const a
 }
 
 template <int D>
-__global__ __launch_bounds__(kThreads,
-                             2) void prefill_kernel(const __grid_constant__ lazy_prefill_args args,
-                                                    const __grid_constant__ lazy_prefill_plan plan)
+__global__ LAZY_ATTN_BOUNDS void
+prefill_kernel(const __grid_constant__ lazy_prefill_args args,
+               const __grid_constant__ attn_device_plan plan)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
     const attn_item item = plan.items[blockIdx.y];
+    if (item.seq == ATTN_ITEM_NONE) {
+        return;
+    }
     const AttnTile tile = {item.seq, item.row_begin, blockIdx.x, item.key_begin, item.key_end};
     RowState<D> state;
 
@@ -68,7 +71,7 @@ __global__ __launch_bounds__(kThreads,
 
 template <int D>
 enum status
-launch(const lazy_prefill_args &args, const lazy_prefill_plan &plan, cudaStream_t stream)
+launch(const lazy_prefill_args &args, const attn_device_plan &plan, cudaStream_t stream)
 {
     const size_t shared_bytes = lazy_attn_shared_bytes(D);
     const dim3 grid(args.desc.layout.Hkv, plan.n_items); // all heads of the heaviest item first
@@ -83,7 +86,7 @@ launch(const lazy_prefill_args &args, const lazy_prefill_plan &plan, cudaStream_
 } // namespace
 
 extern "C" enum status
-lazy_prefill_cuda(struct lazy_prefill_args args, struct lazy_prefill_plan plan, void *stream)
+lazy_prefill_cuda(struct lazy_prefill_args args, struct attn_device_plan plan, void *stream)
 {
     if (args.desc.layout.id != KV_LAYOUT_CK8 || args.desc.layout.type != KV_BF16) {
         return ERR(ST_INVALID, "lazy_prefill on a device: KV must be bf16 in the ck8 layout");

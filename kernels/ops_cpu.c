@@ -125,10 +125,17 @@ decode_unit(const void *job, uint32_t unit)
 }
 
 static enum status
-cpu_lazy_decode(const struct ops *ops, struct lazy_decode_args args)
+cpu_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
 {
     TRY(lazy_decode_check(&args));
-    return threads_run(threads_of(ops), lazy_decode_units(&args), decode_unit, &args);
+    TRY(threads_run(threads_of(ops), lazy_decode_units(&args), decode_unit, &args));
+    return cpu_attn_merge(ops, (struct attn_merge_args){.o = args.o,
+                                                        .ml = args.ml,
+                                                        .partial_first = args.partial_first,
+                                                        .out = out,
+                                                        .n_rows = args.desc.n_seqs,
+                                                        .H = args.desc.H,
+                                                        .D = args.desc.layout.D});
 }
 
 static enum status
@@ -243,7 +250,6 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .rope_append = cpu_rope_append,
         .lazy_prefill = cpu_lazy_prefill,
         .lazy_decode = cpu_lazy_decode,
-        .attn_merge = cpu_attn_merge,
         .swiglu = cpu_swiglu,
         .sample = cpu_sample,
         .destroy = cpu_destroy,

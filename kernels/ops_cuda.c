@@ -11,6 +11,7 @@
 
 #include "common/mem.h"
 #include "kernels/attn_cuda.h"
+#include "kernels/attn_merge.h"
 #include "kernels/attn_plan.h"
 #include "kernels/device/cuda_check.cuh"
 #include "kernels/gemm_cuda.h"
@@ -18,13 +19,26 @@
 
 #define CTAS_PER_SM    2
 #define ANGLES_PER_ROW 32   /* (row, segment) pairs a step may have, per row */
-#define PARTIALS_MAX   8192 /* of split prefills */
+#define PARTIALS_MAX   8192 /* of the split prefills of a step, and of its decodes as well */
+#define PREFILL_ROWS   64   /* packed rows of a CTA of lazy_prefill */
+#define DECODE_ROWS    16   /* and of lazy_decode */
+#define DECODE_TILES   16   /* of 64 keys for one of its CTAs, where there is work enough */
 #define PLAN_ALIGN     256
+
+/* The two kinds of attention of a step. */
+enum part {
+    PREFILL,
+    DECODE,
+    PARTS,
+};
 
 /* Offsets into the plan's buffers. */
 struct plan_layout {
-    size_t segs, prefill, decode, prefill_angles, decode_angles, items, merge_rows, merge_first,
-        end;
+    size_t segs;
+    struct {
+        size_t seqs, angles, merge_rows, merge_first, items;
+    } part[PARTS];
+    size_t end;
 };
 
 struct cuda_state {
@@ -36,16 +50,15 @@ struct cuda_state {
     uint32_t ctas; /* that run at once, for each key/value head */
 
     struct plan_layout at;
-    uint32_t items_max;
+    uint32_t items_max[PARTS];
     char *plan_host; /* pinned */
     char *plan;      /* its twin on the device */
     float *angles;   /* prefill sequences first, then decode */
     size_t angle_rows_max;
-    float *partials; /* o, then ml */
+    float *partials[PARTS]; /* o, then ml */
 
-    struct lazy_prefill_plan prefill;
-    struct attn_angles decode_angles;
-    uint32_t n_merge_rows;
+    struct attn_device_plan device_plan[PARTS]; /* of this step */
+    uint32_t n_merge_rows[PARTS];
 };
 
 static struct cuda_state *
@@ -64,19 +77,18 @@ reserve(size_t *end, size_t bytes)
 }
 
 static struct plan_layout
-lay_out_plan(const struct ops_config *config, uint32_t items_max)
+lay_out_plan(const struct ops_config *config, const uint32_t items_max[PARTS])
 {
     struct plan_layout at = {0};
 
     at.segs = reserve(&at.end, config->segs_max * sizeof(struct attn_segment));
-    at.prefill = reserve(&at.end, config->seqs_max * sizeof(struct attn_seq));
-    at.decode = reserve(&at.end, config->seqs_max * sizeof(struct attn_seq));
-    at.prefill_angles = reserve(&at.end, config->seqs_max * sizeof(uint32_t));
-    at.decode_angles = reserve(&at.end, config->seqs_max * sizeof(uint32_t));
-    at.merge_rows = reserve(&at.end, config->rows_max * sizeof(uint32_t));
-    at.merge_first = reserve(&at.end, (config->rows_max + 1) * sizeof(uint32_t));
-    at.items =
-        reserve(&at.end, items_max * sizeof(struct attn_item)); /* last: copied as far as used */
+    for (int k = 0; k < PARTS; k++) {
+        at.part[k].seqs = reserve(&at.end, config->seqs_max * sizeof(struct attn_seq));
+        at.part[k].angles = reserve(&at.end, config->seqs_max * sizeof(uint32_t));
+        at.part[k].merge_rows = reserve(&at.end, config->rows_max * sizeof(uint32_t));
+        at.part[k].merge_first = reserve(&at.end, (config->rows_max + 1) * sizeof(uint32_t));
+        at.part[k].items = reserve(&at.end, items_max[k] * sizeof(struct attn_item));
+    }
     return at;
 }
 
@@ -143,51 +155,14 @@ cuda_finish(const struct ops *ops)
 
 /* --- begin_step ------------------------------------------------------------------------------ */
 
-/* Fills the index of a list of sequences into the angle rows; returns the rows used so far. */
-static size_t
-index_angles(const struct attn_seq *seqs, uint32_t n_seqs, size_t rows, uint32_t *first)
+static uint32_t
+count_segments(const struct attn_seq *seqs, uint32_t n_seqs, uint32_t n_segs)
 {
     for (uint32_t i = 0; i < n_seqs; i++) {
-        first[i] = (uint32_t)rows;
-        rows += (size_t)seqs[i].n_rows * seqs[i].n_segs;
+        uint32_t end = seqs[i].seg_first + seqs[i].n_segs;
+        n_segs = end > n_segs ? end : n_segs;
     }
-    return rows;
-}
-
-static uint32_t
-count_segments(const struct attn_step *step)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < step->n_prefill; i++) {
-        uint32_t end = step->prefill[i].seg_first + step->prefill[i].n_segs;
-        n = end > n ? end : n;
-    }
-    for (uint32_t i = 0; i < step->n_decode; i++) {
-        uint32_t end = step->decode[i].seg_first + step->decode[i].n_segs;
-        n = end > n ? end : n;
-    }
-    return n;
-}
-
-static enum status
-launch_angles(struct cuda_state *state, const struct attn_step *step)
-{
-    struct attn_angles_args args = {
-        .segs = (const void *)(state->plan + state->at.segs),
-        .seqs = (const void *)(state->plan + state->at.prefill),
-        .n_seqs = step->n_prefill,
-        .inv_freq = step->inv_freq,
-        .rope_scale = step->rope_scale,
-        .D = step->layout.D,
-        .angles = state->prefill.angles,
-    };
-
-    TRY(attn_angles_cuda(args, state->stream));
-    args.seqs = (const void *)(state->plan + state->at.decode);
-    args.n_seqs = step->n_decode;
-    args.angles = state->decode_angles;
-    return attn_angles_cuda(args, state->stream);
+    return n_segs;
 }
 
 static enum status
@@ -208,56 +183,98 @@ check_step(const struct cuda_state *state, const struct attn_step *step, uint32_
     return ST_OK;
 }
 
+/* Copies bytes of the plan [from, from + bytes) to the device. */
+static enum status
+send_plan(struct cuda_state *state, size_t from, size_t bytes)
+{
+    if (bytes > 0) {
+        CU_TRY(cudaMemcpyAsync(state->plan + from, state->plan_host + from, bytes,
+                               cudaMemcpyHostToDevice, state->stream));
+    }
+    return ST_OK;
+}
+
+/* Plans one kind of attention, sends the plan and computes its angles from row *angle_rows on. */
+static enum status
+begin_part(struct cuda_state *state, const struct attn_step *step, enum part part,
+           const struct attn_seq *seqs, uint32_t n_seqs, size_t *angle_rows)
+{
+    const size_t seqs_at = state->at.part[part].seqs;
+    uint32_t *angle_first = (void *)(state->plan_host + state->at.part[part].angles);
+    struct attn_plan plan = {
+        .items = (void *)(state->plan_host + state->at.part[part].items),
+        .items_max = state->items_max[part],
+        .merge_rows = (void *)(state->plan_host + state->at.part[part].merge_rows),
+        .merge_first = (void *)(state->plan_host + state->at.part[part].merge_first),
+        .merge_rows_max = state->config.rows_max,
+        .partials_max = PARTIALS_MAX,
+    };
+
+    TRY(attn_plan_make(
+        &(struct attn_plan_work){.seqs = seqs,
+                                 .n_seqs = n_seqs,
+                                 .segs = step->segs,
+                                 .group = step->H / step->layout.Hkv,
+                                 .tile_rows = part == DECODE ? DECODE_ROWS : PREFILL_ROWS,
+                                 .ctas = state->ctas,
+                                 .wave_tiles = part == DECODE ? DECODE_TILES : 0},
+        &plan));
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        angle_first[i] = (uint32_t)*angle_rows;
+        *angle_rows += (size_t)seqs[i].n_rows * seqs[i].n_segs;
+    }
+    if (*angle_rows > state->angle_rows_max) {
+        return ERR(ST_NO_MEMORY, "step of %zu (row, segment) pairs, limit %zu", *angle_rows,
+                   state->angle_rows_max);
+    }
+    if (n_seqs > 0) {
+        memcpy(state->plan_host + seqs_at, seqs, n_seqs * sizeof(seqs[0]));
+        TRY(send_plan(state, seqs_at,
+                      state->at.part[part].items + plan.n_items * sizeof(plan.items[0]) - seqs_at));
+    }
+    state->n_merge_rows[part] = plan.n_merge_rows;
+    state->device_plan[part] = (struct attn_device_plan){
+        .angles = {state->angles, (const void *)(state->plan + state->at.part[part].angles)},
+        .items = (const void *)(state->plan + state->at.part[part].items),
+        .n_items = n_seqs > 0 ? plan.n_items : 0,
+        .o = state->partials[part],
+        .ml = state->partials[part] + (size_t)PARTIALS_MAX * step->H * step->layout.D,
+    };
+    return attn_angles_cuda(
+        (struct attn_angles_args){.segs = (const void *)(state->plan + state->at.segs),
+                                  .seqs = (const void *)(state->plan + seqs_at),
+                                  .n_seqs = n_seqs,
+                                  .inv_freq = step->inv_freq,
+                                  .rope_scale = step->rope_scale,
+                                  .D = step->layout.D,
+                                  .angles = state->device_plan[part].angles},
+        state->stream);
+}
+
 static enum status
 cuda_begin_step(const struct ops *ops, struct attn_step step)
 {
     struct cuda_state *state = state_of(ops);
-    const struct plan_layout *at = &state->at;
-    const uint32_t n_segs = count_segments(&step);
-    struct attn_plan plan = {
-        .items = (void *)(state->plan_host + at->items),
-        .items_max = state->items_max,
-        .merge_rows = (void *)(state->plan_host + at->merge_rows),
-        .merge_first = (void *)(state->plan_host + at->merge_first),
-        .merge_rows_max = state->config.rows_max,
-        .partials_max = PARTIALS_MAX,
-    };
-    size_t rows;
+    uint32_t n_segs = count_segments(step.prefill, step.n_prefill, 0);
+    size_t angle_rows = 0;
 
+    n_segs = count_segments(step.decode, step.n_decode, n_segs);
     TRY(check_step(state, &step, n_segs));
-    rows = index_angles(step.prefill, step.n_prefill, 0,
-                        (void *)(state->plan_host + at->prefill_angles));
-    rows = index_angles(step.decode, step.n_decode, rows,
-                        (void *)(state->plan_host + at->decode_angles));
-    if (rows > state->angle_rows_max) {
-        return ERR(ST_NO_MEMORY, "step of %zu (row, segment) pairs, limit %zu", rows,
-                   state->angle_rows_max);
-    }
-    memcpy(state->plan_host + at->segs, step.segs, n_segs * sizeof(step.segs[0]));
-    memcpy(state->plan_host + at->prefill, step.prefill, step.n_prefill * sizeof(step.prefill[0]));
-    memcpy(state->plan_host + at->decode, step.decode, step.n_decode * sizeof(step.decode[0]));
-    TRY(attn_plan_prefill(&step, state->ctas, &plan));
-    CU_TRY(cudaMemcpyAsync(state->plan, state->plan_host,
-                           at->items + plan.n_items * sizeof(struct attn_item),
-                           cudaMemcpyHostToDevice, state->stream));
-    state->prefill = (struct lazy_prefill_plan){
-        .angles = {state->angles, (const void *)(state->plan + at->prefill_angles)},
-        .items = (const void *)(state->plan + at->items),
-        .n_items = plan.n_items,
-        .o = state->partials,
-        .ml = state->partials + (size_t)PARTIALS_MAX * step.H * step.layout.D,
-    };
-    state->decode_angles =
-        (struct attn_angles){state->angles, (const void *)(state->plan + at->decode_angles)};
-    state->n_merge_rows = plan.n_merge_rows;
-    return launch_angles(state, &step);
+    memcpy(state->plan_host + state->at.segs, step.segs, n_segs * sizeof(step.segs[0]));
+    TRY(send_plan(state, state->at.segs, n_segs * sizeof(step.segs[0])));
+    TRY(begin_part(state, &step, PREFILL, step.prefill, step.n_prefill, &angle_rows));
+    return begin_part(state, &step, DECODE, step.decode, step.n_decode, &angle_rows);
 }
 
 static enum status
 cuda_graph_begin(const struct ops *ops, const uint8_t key[OPS_GRAPH_KEY_BYTES],
                  enum ops_graph *found_out)
 {
-    return graph_cuda_begin(state_of(ops)->graphs, key, state_of(ops)->stream, found_out);
+    const struct cuda_state *state = state_of(ops);
+    /* The launches depend on the plan's counts as well. */
+    const uint32_t counts[] = {state->device_plan[DECODE].n_items, state->n_merge_rows[DECODE]};
+
+    return graph_cuda_begin(state->graphs, key, counts, state->stream, found_out);
 }
 
 static enum status
@@ -292,10 +309,25 @@ cuda_rope_append(const struct ops *ops, struct rope_append_args args)
     return rope_append_cuda(args, state_of(ops)->stream);
 }
 
+/* Joins the partials of one kind of attention into `out`. */
 static enum status
-cuda_attn_merge(const struct ops *ops, struct attn_merge_args args)
+join(const struct cuda_state *state, enum part part, const struct attn_desc *desc, void *out)
 {
-    return attn_merge_cuda(args, state_of(ops)->stream);
+    const struct attn_device_plan *plan = &state->device_plan[part];
+    const char *at = state->plan;
+
+    return attn_merge_cuda(
+        (struct attn_merge_args){
+            .o = plan->o,
+            .ml = plan->ml,
+            .partial_first = (const void *)(at + state->at.part[part].merge_first),
+            .row_ids = (const void *)(at + state->at.part[part].merge_rows),
+            .out = out,
+            .n_rows = state->n_merge_rows[part],
+            .H = desc->H,
+            .D = desc->layout.D,
+        },
+        state->stream);
 }
 
 static enum status
@@ -303,28 +335,17 @@ cuda_lazy_prefill(const struct ops *ops, struct lazy_prefill_args args)
 {
     const struct cuda_state *state = state_of(ops);
 
-    TRY(lazy_prefill_cuda(args, state->prefill, state->stream));
-    if (state->n_merge_rows == 0) {
-        return ST_OK;
-    }
-    return attn_merge_cuda(
-        (struct attn_merge_args){
-            .o = state->prefill.o,
-            .ml = state->prefill.ml,
-            .partial_first = (const void *)(state->plan + state->at.merge_first),
-            .row_ids = (const void *)(state->plan + state->at.merge_rows),
-            .out = args.out,
-            .n_rows = state->n_merge_rows,
-            .H = args.desc.H,
-            .D = args.desc.layout.D,
-        },
-        state->stream);
+    TRY(lazy_prefill_cuda(args, state->device_plan[PREFILL], state->stream));
+    return join(state, PREFILL, &args.desc, args.out);
 }
 
 static enum status
-cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args)
+cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
 {
-    return lazy_decode_cuda(args, state_of(ops)->decode_angles, state_of(ops)->stream);
+    const struct cuda_state *state = state_of(ops);
+
+    TRY(lazy_decode_cuda(args.desc, args.q, out, state->device_plan[DECODE], state->stream));
+    return join(state, DECODE, &args.desc, out);
 }
 
 static enum status
@@ -351,7 +372,9 @@ cuda_destroy(struct ops *ops)
          */
         graph_cuda_destroy(&state->graphs);
         gemm_cuda_destroy(&state->gemm);
-        (void)cudaFree(state->partials);
+        for (int k = 0; k < PARTS; k++) {
+            (void)cudaFree(state->partials[k]);
+        }
         (void)cudaFree(state->angles);
         (void)cudaFree(state->plan);
         (void)cudaFreeHost(state->plan_host);
@@ -396,14 +419,19 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     state->config = *config;
     CU_TRY(cudaGetDevice(&state->device));
     state->ctas = (sm_count * CTAS_PER_SM + config->Hkv - 1) / config->Hkv;
-    state->items_max = attn_plan_items_max(config->rows_max, config->seqs_max, group, state->ctas);
+    state->items_max[PREFILL] =
+        attn_plan_items_max(config->rows_max, config->seqs_max, group, PREFILL_ROWS, state->ctas);
+    state->items_max[DECODE] =
+        attn_plan_items_max(config->seqs_max, config->seqs_max, group, DECODE_ROWS, state->ctas);
     state->at = lay_out_plan(config, state->items_max);
     state->angle_rows_max = (size_t)config->rows_max * ANGLES_PER_ROW;
     CU_TRY(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
     CU_TRY(cudaMallocHost((void **)&state->plan_host, state->at.end));
     CU_TRY(cudaMalloc((void **)&state->plan, state->at.end));
     CU_TRY(cudaMalloc((void **)&state->angles, state->angle_rows_max * config->D * sizeof(float)));
-    CU_TRY(cudaMalloc((void **)&state->partials, partial_floats * sizeof(float)));
+    for (int k = 0; k < PARTS; k++) {
+        CU_TRY(cudaMalloc((void **)&state->partials[k], partial_floats * sizeof(float)));
+    }
     TRY(gemm_cuda_new(&state->gemm));
     return graph_cuda_new(&state->graphs);
 }
@@ -450,7 +478,6 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .rope_append = cuda_rope_append,
         .lazy_prefill = cuda_lazy_prefill,
         .lazy_decode = cuda_lazy_decode,
-        .attn_merge = cuda_attn_merge,
         .swiglu = cuda_swiglu,
         .sample = cuda_sample,
         .destroy = cuda_destroy,

@@ -322,21 +322,15 @@ attend_singles(const struct llama *llama, const struct llama_step *step, struct 
 
     desc.seqs = llama->buffers[BUF_SEQS];
     desc.n_seqs = step->n_single;
-    TRY(ops->lazy_decode(
-        ops, (struct lazy_decode_args){.desc = desc,
-                                       .q = llama->buffers[BUF_Q],
-                                       .o = llama->buffers[BUF_O],
-                                       .ml = llama->buffers[BUF_ML],
-                                       .partial_first = llama->buffers[BUF_PARTIAL_FIRST],
-                                       .n_partials = llama->partial_first[step->n_single]}));
-    return ops->attn_merge(
-        ops, (struct attn_merge_args){.o = llama->buffers[BUF_O],
-                                      .ml = llama->buffers[BUF_ML],
-                                      .partial_first = llama->buffers[BUF_PARTIAL_FIRST],
-                                      .out = llama->buffers[BUF_ATTN],
-                                      .n_rows = step->n_single,
-                                      .H = desc.H,
-                                      .D = desc.layout.D});
+    return ops->lazy_decode(
+        ops,
+        (struct lazy_decode_args){.desc = desc,
+                                  .q = llama->buffers[BUF_Q],
+                                  .o = llama->buffers[BUF_O],
+                                  .ml = llama->buffers[BUF_ML],
+                                  .partial_first = llama->buffers[BUF_PARTIAL_FIRST],
+                                  .n_partials = llama->partial_first[step->n_single]},
+        llama->buffers[BUF_ATTN]);
 }
 
 static enum status

@@ -36,6 +36,8 @@ constexpr int kTileTokens = 64;
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
 constexpr int kStages = 3;
+// Two CTAs a multiprocessor: what their shared memory allows, so the registers may as well.
+#define LAZY_ATTN_BOUNDS __launch_bounds__(kThreads, 2)
 constexpr float kLog2e = 1.4426950408889634f;
 
 constexpr size_t

@@ -131,7 +131,6 @@ compare(const char *what, const float *got, const float *want, size_t count, dou
 {
     double error = 0.0, norm = 0.0, worst = 0.0;
     size_t worst_at = 0;
-
     for (size_t i = 0; i < count; i++) {
         ck_assert_msg(isfinite(got[i]) == isfinite(want[i]), "%s: element %zu is %g, not %g", what,
                       i, (double)got[i], (double)want[i]);
@@ -412,34 +411,13 @@ check_decode(struct scene *s, const char *what)
     size_t count = (size_t)s->n_seqs * s->H * s->layout.D;
     struct tensor q = tensor_new(count, true);
     struct tensor out = tensor_new(count, false);
-    uint32_t first[SEQS_MAX + 1] = {0};
-    void *o, *ml;
 
     CHECK_OK(lazy_prefill_ref(
         (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
-    for (uint32_t i = 0; i < s->n_seqs; i++) {
-        first[i + 1] = first[i] + lazy_decode_partials(&s->seqs[i], s->segs);
-    }
-    size_t partials = first[s->n_seqs];
-    CHECK_OK(gpu->alloc(gpu, partials * s->H * s->layout.D * 4, &o));
-    CHECK_OK(gpu->alloc(gpu, partials * s->H * 8, &ml));
-    void *d_first = to_device(first, sizeof(first));
     scene_begin_step(s, true);
-    CHECK_OK(gpu->lazy_decode(gpu, (struct lazy_decode_args){.desc = scene_desc(s, true),
-                                                             .q = q.device,
-                                                             .o = o,
-                                                             .ml = ml,
-                                                             .partial_first = d_first,
-                                                             .n_partials = (uint32_t)partials}));
-    CHECK_OK(gpu->attn_merge(gpu, (struct attn_merge_args){.o = o,
-                                                           .ml = ml,
-                                                           .partial_first = d_first,
-                                                           .out = out.device,
-                                                           .n_rows = s->n_seqs,
-                                                           .H = s->H,
-                                                           .D = s->layout.D}));
+    CHECK_OK(gpu->lazy_decode(
+        gpu, (struct lazy_decode_args){.desc = scene_desc(s, true), .q = q.device}, out.device));
     compare_device(what, out.device, out.host, count, false, 6e-3);
-    release_all((const void *[]){o, ml, d_first, NULL});
     tensor_free(&q);
     tensor_free(&out);
 }
@@ -508,6 +486,27 @@ START_TEST(decode_equals_its_twin_for_every_head_layout_and_block_size)
             scene_free(&s);
         }
     }
+}
+END_TEST
+
+START_TEST(decode_over_many_short_documents_and_few_long_ones_is_right)
+{
+    static const uint32_t lengths[] = {128, 128, 100, 1, 64, 150, 33, 4096};
+    uint32_t docs[100];
+    struct scene s;
+
+    scene_begin(&s, 32, 32, 8, 128, 400);
+    use_gpu_for(&s);
+    for (uint32_t i = 0; i < 100; i++) {
+        docs[i] = lengths[i % 7];
+    }
+    docs[50] = 4096;
+    scene_add_seq(&s, docs, 100, 0, 12, 1);
+    scene_add_seq(&s, docs, 3, 0, 70, 1);
+    scene_add_seq(&s, docs + 50, 1, 0, 1, 1);
+    scene_upload(&s);
+    check_decode(&s, "decode over 100 documents");
+    scene_free(&s);
 }
 END_TEST
 
@@ -697,4 +696,5 @@ GPU_MAIN("ops_cuda", open_device(), rmsnorm_adds_and_normalises_as_its_twin,
          prefill_equals_its_twin_for_every_head_layout_and_block_size,
          a_short_query_over_long_documents_is_split_and_still_right,
          decode_equals_its_twin_for_every_head_layout_and_block_size,
+         decode_over_many_short_documents_and_few_long_ones_is_right,
          garbage_behind_a_documents_end_never_reaches_the_output)

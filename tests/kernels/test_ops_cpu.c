@@ -171,11 +171,9 @@ attend(const struct ops *ops, const struct fixture *fix, const struct prompt *pr
     ck_assert_int_eq(
         ops->lazy_decode(ops,
                          (struct lazy_decode_args){desc, prompt->q + (prompt->n_rows - 1) * row, o,
-                                                   ml, first, first[1]}),
+                                                   ml, first, first[1]},
+                         decode),
         ST_OK);
-    ck_assert_int_eq(ops->attn_merge(ops, (struct attn_merge_args){o, ml, first, NULL, decode, 1,
-                                                                   fix->H, fix->layout.D}),
-                     ST_OK);
     free(o);
     free(ml);
 }

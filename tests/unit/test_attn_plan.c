@@ -11,7 +11,7 @@
 struct planned {
     struct attn_segment segs[64];
     struct attn_seq seqs[16];
-    struct attn_step step;
+    struct attn_plan_work work;
     struct attn_item items[ITEMS_MAX];
     uint32_t merge_rows[ROWS_MAX];
     uint32_t merge_first[ROWS_MAX + 1];
@@ -24,8 +24,8 @@ static void
 begin(struct planned *p, uint32_t H, uint32_t Hkv)
 {
     memset(p, 0, sizeof(*p));
-    p->step = (struct attn_step){
-        .segs = p->segs, .prefill = p->seqs, .H = H, .layout = {.Hkv = Hkv, .P = 32, .D = 128}};
+    p->work = (struct attn_plan_work){
+        .seqs = p->seqs, .segs = p->segs, .group = H / Hkv, .tile_rows = 64, .ctas = 33};
     p->plan = (struct attn_plan){.items = p->items,
                                  .items_max = ITEMS_MAX,
                                  .merge_rows = p->merge_rows,
@@ -39,7 +39,7 @@ add_seq(struct planned *p, const uint32_t *docs, uint32_t n_docs, uint32_t own, 
 {
     uint32_t offset = 0;
 
-    p->seqs[p->step.n_prefill] = (struct attn_seq){
+    p->seqs[p->work.n_seqs] = (struct attn_seq){
         .row_first = p->n_rows, .n_rows = n_rows, .seg_first = p->n_segs, .n_segs = n_docs + 1};
     for (uint32_t i = 0; i <= n_docs; i++) {
         uint32_t n_tokens = i < n_docs ? docs[i] : own;
@@ -47,9 +47,9 @@ add_seq(struct planned *p, const uint32_t *docs, uint32_t n_docs, uint32_t own, 
         p->segs[p->n_segs++] = (struct attn_segment){.n_tokens = n_tokens, .offset = offset};
         offset += n_tokens;
     }
-    p->seqs[p->step.n_prefill].pos_first = offset - n_rows;
+    p->seqs[p->work.n_seqs].pos_first = offset - n_rows;
     p->n_rows += n_rows;
-    p->step.n_prefill++;
+    p->work.n_seqs++;
 }
 
 /* Every visible (row, key) pair lies in exactly one item, and runs begin at tiles of their segment.
@@ -57,9 +57,9 @@ add_seq(struct planned *p, const uint32_t *docs, uint32_t n_docs, uint32_t own, 
 static void
 check_cover(const struct planned *p)
 {
-    const uint32_t group = p->step.H / p->step.layout.Hkv;
+    const uint32_t group = p->work.group;
 
-    for (uint32_t s = 0; s < p->step.n_prefill; s++) {
+    for (uint32_t s = 0; s < p->work.n_seqs; s++) {
         const struct attn_seq *seq = &p->seqs[s];
 
         for (uint32_t row = 0; row < seq->n_rows * group; row += 7) {
@@ -70,7 +70,7 @@ check_cover(const struct planned *p)
                 const struct attn_item *item = &p->items[i];
 
                 if (item->seq == s && item->row_begin <= row
-                    && row < item->row_begin + ATTN_PLAN_ROWS) {
+                    && row < item->row_begin + p->work.tile_rows) {
                     uint32_t end = item->key_end < visible ? item->key_end : visible;
 
                     covered += end > item->key_begin ? end - item->key_begin : 0;
@@ -92,7 +92,7 @@ START_TEST(every_row_sees_every_visible_key_once)
         add_seq(&p, docs, 7, 64, 64);
         add_seq(&p, NULL, 0, 700, 700);
         add_seq(&p, docs, 2, 100, 3);
-        ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+        ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
         check_cover(&p);
     }
 }
@@ -105,7 +105,7 @@ START_TEST(a_short_query_over_long_documents_fills_the_device)
 
     begin(&p, 32, 8);
     add_seq(&p, docs, 5, 64, 64);
-    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
     ck_assert_uint_ge(p.plan.n_items, 33 * 3 / 4);
     ck_assert_uint_le(p.plan.n_items, 33); /* one more would be a wave of its own */
     ck_assert_uint_eq(p.plan.n_merge_rows, 64);
@@ -124,10 +124,10 @@ START_TEST(a_step_with_rows_enough_is_not_split)
     for (int i = 0; i < 4; i++) {
         add_seq(&p, NULL, 0, 500, 500);
     }
-    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
     ck_assert_uint_eq(p.plan.n_merge_rows, 0);
     for (uint32_t i = 0; i < p.plan.n_items; i++) {
-        ck_assert_uint_eq(p.items[i].slot, ATTN_ITEM_DIRECT);
+        ck_assert(p.items[i].seq == ATTN_ITEM_NONE || p.items[i].slot == ATTN_ITEM_DIRECT);
     }
 }
 END_TEST
@@ -138,7 +138,7 @@ START_TEST(the_heaviest_items_come_first)
 
     begin(&p, 32, 8);
     add_seq(&p, NULL, 0, 1000, 1000);
-    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
     for (uint32_t i = 1; i < p.plan.n_items; i++) {
         ck_assert_uint_ge(p.items[i - 1].key_end - p.items[i - 1].key_begin,
                           p.items[i].key_end - p.items[i].key_begin);
@@ -154,11 +154,66 @@ START_TEST(no_room_for_partials_means_no_split)
     begin(&p, 32, 8);
     p.plan.partials_max = 100;
     add_seq(&p, docs, 2, 64, 64);
-    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
     ck_assert_uint_eq(p.plan.n_partials, 0);
     check_cover(&p);
     p.plan.items_max = 1;
-    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_NO_MEMORY);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_NO_MEMORY);
+}
+END_TEST
+
+START_TEST(decode_shares_long_and_short_documents_evenly)
+{
+    static struct planned p;
+    uint32_t docs[128];
+    uint32_t most = 0;
+
+    for (int i = 0; i < 128; i++) {
+        docs[i] = 128;
+    }
+    begin(&p, 32, 8);
+    p.work.tile_rows = 16;
+    p.work.wave_tiles = 16;
+    for (uint32_t n = 0; n < 8; n++) {
+        add_seq(&p, docs, 7, 64, 1);
+    }
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+    check_cover(&p);
+    begin(&p, 32, 8);
+    p.work.tile_rows = 16;
+    p.work.wave_tiles = 16;
+    docs[0] = 20480;
+    add_seq(&p, docs, 1, 64, 1);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+    check_cover(&p);
+    ck_assert_uint_le(p.plan.n_partials, 33); /* one wave */
+    ck_assert_uint_ge(p.plan.n_partials, 33 * 3 / 4);
+    for (uint32_t i = 0; i < p.plan.n_partials; i++) {
+        uint32_t keys = p.items[i].key_end - p.items[i].key_begin;
+
+        most = keys > most ? keys : most;
+    }
+    ck_assert_uint_le(most, 20544 / p.plan.n_partials + 64);
+}
+END_TEST
+
+START_TEST(the_number_of_items_is_steady_while_an_answer_grows)
+{
+    static struct planned p;
+    const uint32_t docs[] = {4096, 4096};
+    uint32_t changes = 0, last = 0;
+
+    for (uint32_t own = 1; own < 1000; own++) {
+        begin(&p, 32, 8);
+        p.work.tile_rows = 16;
+        p.work.wave_tiles = 16;
+        add_seq(&p, docs, 2, own, 1);
+        add_seq(&p, docs, 1, own + 7, 1);
+        ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+        changes += p.plan.n_items != last;
+        last = p.plan.n_items;
+    }
+    ck_assert_uint_le(changes, 8); /* each costs a recording */
 }
 END_TEST
 
@@ -171,12 +226,13 @@ START_TEST(the_bound_on_items_holds)
     for (int i = 0; i < 8; i++) {
         add_seq(&p, docs, 5, 64, 17);
     }
-    ck_assert_int_eq(attn_plan_prefill(&p.step, 33, &p.plan), ST_OK);
-    ck_assert_uint_le(p.plan.n_items, attn_plan_items_max(8 * 17, 8, 4, 33));
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+    ck_assert_uint_le(p.plan.n_items, attn_plan_items_max(8 * 17, 8, 4, 64, 33));
 }
 END_TEST
 
 CHECK_MAIN("attn_plan", every_row_sees_every_visible_key_once,
-           a_short_query_over_long_documents_fills_the_device, a_step_with_rows_enough_is_not_split,
-           the_heaviest_items_come_first, no_room_for_partials_means_no_split,
-           the_bound_on_items_holds)
+           a_short_query_over_long_documents_fills_the_device,
+           a_step_with_rows_enough_is_not_split, the_heaviest_items_come_first,
+           no_room_for_partials_means_no_split, decode_shares_long_and_short_documents_evenly,
+           the_number_of_items_is_steady_while_an_answer_grows, the_bound_on_items_holds)
