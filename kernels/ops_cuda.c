@@ -17,7 +17,6 @@
 #include "kernels/gemm_cuda.h"
 #include "kernels/graph_cuda.h"
 
-#define CTAS_PER_SM    2
 #define ANGLES_PER_ROW 32   /* (row, segment) pairs a step may have, per row */
 #define PARTIALS_MAX   8192 /* of the split prefills of a step, and of its decodes as well */
 #define PREFILL_ROWS   64   /* packed rows of a CTA of lazy_prefill */
@@ -47,7 +46,7 @@ struct cuda_state {
     cudaStream_t stream;
     struct gemm_cuda *gemm;
     struct graph_cuda *graphs;
-    uint32_t ctas; /* that run at once, for each key/value head */
+    uint32_t ctas[PARTS]; /* to be filled at once, for each key/value head */
 
     struct plan_layout at;
     uint32_t items_max[PARTS];
@@ -216,7 +215,7 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
                                  .segs = step->segs,
                                  .group = step->H / step->layout.Hkv,
                                  .tile_rows = part == DECODE ? DECODE_ROWS : PREFILL_ROWS,
-                                 .ctas = state->ctas,
+                                 .ctas = state->ctas[part],
                                  .wave_tiles = part == DECODE ? DECODE_TILES : 0},
         &plan));
     for (uint32_t i = 0; i < n_seqs; i++) {
@@ -418,11 +417,14 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
 
     state->config = *config;
     CU_TRY(cudaGetDevice(&state->device));
-    state->ctas = (sm_count * CTAS_PER_SM + config->Hkv - 1) / config->Hkv;
-    state->items_max[PREFILL] =
-        attn_plan_items_max(config->rows_max, config->seqs_max, group, PREFILL_ROWS, state->ctas);
-    state->items_max[DECODE] =
-        attn_plan_items_max(config->seqs_max, config->seqs_max, group, DECODE_ROWS, state->ctas);
+    /* Two CTAs a multiprocessor in lazy_prefill.  In lazy_decode one: a second one on the same
+     * multiprocessor makes both slower, and one request alone is done sooner (measured). */
+    state->ctas[PREFILL] = (2 * sm_count + config->Hkv - 1) / config->Hkv;
+    state->ctas[DECODE] = sm_count / config->Hkv > 0 ? sm_count / config->Hkv : 1;
+    state->items_max[PREFILL] = attn_plan_items_max(config->rows_max, config->seqs_max, group,
+                                                    PREFILL_ROWS, state->ctas[PREFILL]);
+    state->items_max[DECODE] = attn_plan_items_max(config->seqs_max, config->seqs_max, group,
+                                                   DECODE_ROWS, state->ctas[DECODE]);
     state->at = lay_out_plan(config, state->items_max);
     state->angle_rows_max = (size_t)config->rows_max * ANGLES_PER_ROW;
     CU_TRY(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
