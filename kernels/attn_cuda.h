@@ -45,8 +45,8 @@ struct attn_device_plan {
     float *ml; /* [n_partials, H, 2] */
 };
 
-/* bf16 Q, KV and out; KV in the ck8 layout, D 64 or 128.  Items that are whole row tiles write `out`
- * (like q [rows, H, D]), parts of one write partials. */
+/* bf16 Q, KV and out; KV in the ck8 layout, D 64 or 128.  Items that are whole row tiles write
+ * `out` (like q [rows, H, D]), parts of one write partials. */
 enum status lazy_prefill_cuda(struct lazy_prefill_args args, struct attn_device_plan plan,
                               void *stream);
 enum status lazy_decode_cuda(struct attn_desc desc, const void *q, void *out,

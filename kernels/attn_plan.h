@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_plan - how a device splits the attention of a step: a pure function of sizes, made once a step
- * for lazy_prefill and once for lazy_decode.
+/* attn_plan - how a device splits the attention of a step: a pure function of sizes, made once a
+ * step for lazy_prefill and once for lazy_decode.
  *
- * An item is one CTA's work (for each key/value head): up to `tile_rows` packed rows (tokens x H / Hkv)
- * of one sequence against a run of its keys, which may go over several segments.  A tile of rows whose
- * keys would keep few CTAs busy for long (a query, or one new token, over long documents) is split along
- * the keys; its parts are partials that are joined afterwards.  Runs begin at multiples of 64 tokens
- * inside a segment, as the kernels' tiles do. */
+ * An item is one CTA's work (for each key/value head): up to `tile_rows` packed rows (tokens x H /
+ * Hkv) of one sequence against a run of its keys, which may go over several segments.  A tile of
+ * rows whose keys would keep few CTAs busy for long (a query, or one new token, over long
+ * documents) is split along the keys; its parts are partials that are joined afterwards.  Runs
+ * begin at multiples of 64 tokens inside a segment, as the kernels' tiles do. */
 #ifndef KERNELS_ATTN_PLAN_H
 #define KERNELS_ATTN_PLAN_H
 
@@ -66,8 +66,8 @@ struct attn_plan {
 uint32_t attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_rows,
                              uint32_t ctas);
 
-/* Items are ordered heaviest first where they differ by much (tile_rows > 16), so that the last CTAs
- * to finish are short.  ST_NO_MEMORY: fewer than one item a row tile. */
+/* Items are ordered heaviest first where they differ by much (tile_rows > 16), so that the last
+ * CTAs to finish are short.  ST_NO_MEMORY: fewer than one item a row tile. */
 enum status attn_plan_make(const struct attn_plan_work *work, struct attn_plan *plan);
 
 #ifdef __cplusplus

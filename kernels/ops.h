@@ -85,8 +85,9 @@ struct ops {
     enum status (*gemm)(const struct ops *, struct gemm_args);
     enum status (*rope_append)(const struct ops *, struct rope_append_args);
     enum status (*lazy_prefill)(const struct ops *, struct lazy_prefill_args);
-    /* The partials of lazy_decode and their merge into row i of `out` (like args.q) for seqs[i], whose
-     * row_first is i.  A device may split the keys its own way and leave args.o and ml alone. */
+    /* The partials of lazy_decode and their merge into row i of `out` (like args.q) for seqs[i],
+     * whose row_first is i.  A device may split the keys its own way and leave args.o and ml alone.
+     */
     enum status (*lazy_decode)(const struct ops *, struct lazy_decode_args args, void *out);
     enum status (*swiglu)(const struct ops *, struct swiglu_args);
     enum status (*sample)(const struct ops *, struct sample_args);
