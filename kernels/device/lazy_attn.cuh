@@ -361,6 +361,13 @@ lazy_attn_run(const attn_desc &desc, const void *q, const attn_angles &angles, c
         const attn_segment &seg = at.segs[at.seg];
         const uint32_t stage = ring + step % kStages * kStageBytes;
 
+        // Rotates while the copies are on their way.
+        if (is_new_segment) {
+            const float *turns =
+                angles.rows
+                + (__ldg(angles.angle_first + tile.seq) + (size_t)at.seg * seq.n_rows) * D;
+            state.rotate(desc, q, turns, seq, seg, tile.head, row_base, n_rows);
+        }
         cp_async_wait<kStages - 2>();
         __syncthreads(); // this stage has landed for all; the one before it is free for all
         if (!ahead.is_done()) {
@@ -370,12 +377,6 @@ lazy_attn_run(const attn_desc &desc, const void *q, const attn_angles &angles, c
             pages = KvTiles<D>::fetch_pages(desc, ahead);
         }
         cp_async_commit();
-        if (is_new_segment) {
-            const float *turns =
-                angles.rows
-                + (__ldg(angles.angle_first + tile.seq) + (size_t)at.seg * seq.n_rows) * D;
-            state.rotate(desc, q, turns, seq, seg, tile.head, row_base, n_rows);
-        }
         // Keys that no row of this CTA can see (above the diagonal) cost nothing but their copy.
         if (pos_last >= seg.offset && at.tok <= pos_last - seg.offset) {
             if (kRowTiles == 4) {
