@@ -26,13 +26,14 @@
 #define PATTERN     0x5au
 #define SOCKET_FD   3
 
-static int failures;
+static int failures, expectations;
 
 static void
 expect(bool is_true, const char *what)
 {
     printf("%s: %s\n", is_true ? "ok" : "NOT OK", what);
     failures += !is_true;
+    expectations++;
 }
 
 static void
@@ -165,6 +166,13 @@ play_late(void)
     return arena_ipc.import(fd, bytes, true, &arena) == ST_UNAVAILABLE ? 0 : 1;
 }
 
+/* On the second GPU: the memory stays on the first, read over the link between them. */
+static int
+play_peer(void)
+{
+    return cudaSetDevice(1) == cudaSuccess ? play_reader(true) : 3;
+}
+
 /* Asks for more than there is: refused, and the fd is closed all the same. */
 static int
 play_greedy(void)
@@ -176,12 +184,16 @@ play_greedy(void)
     return arena_vmm.import(fd, bytes + ((size_t)1 << 30), true, &arena) == ST_OK ? 1 : 0;
 }
 
+/* Says how much memory is free, and ends with the number of GPUs. */
 static int
 play_counter(void)
 {
+    int count = 0;
+
     (void)cudaFree(NULL);
+    (void)cudaGetDeviceCount(&count);
     send_fd(SOCKET_FD, -1, free_memory());
-    return 0;
+    return count;
 }
 
 static int
@@ -192,6 +204,9 @@ play(const char *role)
     }
     if (strcmp(role, "ipc-maker") == 0) {
         return play_maker(&arena_ipc);
+    }
+    if (strcmp(role, "peer") == 0) {
+        return play_peer();
     }
     if (strcmp(role, "witness") == 0) {
         return play_witness();
@@ -247,14 +262,14 @@ finish(pid_t pid, int socket)
 }
 
 static size_t
-count_free(const char *program)
+count_free(const char *program, int *device_count_out)
 {
     size_t bytes;
     int socket;
     pid_t pid = start(program, "counter", &socket);
 
     (void)receive_fd(socket, &bytes);
-    (void)finish(pid, socket);
+    *device_count_out = finish(pid, socket);
     return bytes;
 }
 
@@ -271,7 +286,7 @@ give_to(const char *program, const char *role, int fd)
 static void
 test_ipc(const char *program, size_t before)
 {
-    int maker_socket, witness_socket, fd;
+    int maker_socket, witness_socket, fd, device_count;
     size_t number;
     pid_t maker = start(program, "ipc-maker", &maker_socket);
     pid_t witness;
@@ -288,7 +303,8 @@ test_ipc(const char *program, size_t before)
     expect(finish(witness, witness_socket) == 0, "ipc: and reads it after the maker's SIGKILL");
     expect(give_to(program, "late", fd) == 0, "ipc: memory that nobody maps cannot be mapped");
     (void)close(fd);
-    expect(count_free(program) + ((size_t)64 << 20) >= before, "ipc: the memory is back");
+    expect(count_free(program, &device_count) + ((size_t)64 << 20) >= before,
+           "ipc: the memory is back");
 }
 
 int
@@ -296,13 +312,13 @@ main(int argc, char **argv)
 {
     const char *program = "/proc/self/exe";
     size_t before, bytes;
-    int socket, fd;
+    int socket, fd, device_count;
     pid_t maker;
 
     if (argc > 1) {
         return play(argv[1]);
     }
-    before = count_free(program);
+    before = count_free(program, &device_count);
     if (before == 0 && getenv("REQUIRE_GPU") == NULL) {
         printf("SKIP: no CUDA device\n");
         return 77;
@@ -314,12 +330,16 @@ main(int argc, char **argv)
     (void)finish(maker, socket);
     expect(give_to(program, "writer", fd) == 0, "contents survive the maker's death by SIGKILL");
     expect(give_to(program, "reader", fd) == 0, "a second process maps it read-only");
+    if (device_count > 1) {
+        expect(give_to(program, "peer", fd) == 0, "a process on another GPU maps it and reads it");
+    }
     expect(give_to(program, "greedy", fd) == 0, "a mapping beyond the memory is refused");
-    expect(count_free(program) + ARENA_BYTES <= before + ((size_t)64 << 20),
+    expect(count_free(program, &device_count) + ARENA_BYTES <= before + ((size_t)64 << 20),
            "the fd alone keeps the memory");
     (void)close(fd);
-    expect(count_free(program) + ((size_t)64 << 20) >= before, "closing the last fd gives it back");
+    expect(count_free(program, &device_count) + ((size_t)64 << 20) >= before,
+           "closing the last fd gives it back");
     test_ipc(program, before);
-    printf("%d passed, %d failed\n", 11 - failures, failures);
+    printf("%d passed, %d failed\n", expectations - failures, failures);
     return failures == 0 ? 0 : 1;
 }
