@@ -213,6 +213,14 @@ set_number(const struct conf_option *option, const char *text, void *slot)
     return ST_OK;
 }
 
+enum status
+conf_read_size(const char *name, const char *text, uint64_t *bytes_out)
+{
+    const struct conf_option option = {.name = name, .type = CONF_SIZE, .min = 1};
+
+    return set_number(&option, text, bytes_out);
+}
+
 static enum status
 set_f64(const struct conf_option *option, const char *text, void *slot)
 {

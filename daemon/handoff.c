@@ -227,6 +227,8 @@ send_orders(struct handoff *h, struct connection *c)
     reply.pool_fingerprint = (ProtobufCBinaryData){32, h->pool_fingerprint};
     reply.has_kv_memory = reply.has_block_tokens = reply.has_kv_type = reply.has_kv_layout = true;
     reply.kv_memory = h->config.kv_memory;
+    reply.has_kv_percent = h->config.kv_memory == 0;
+    reply.kv_percent = h->config.kv_percent;
     reply.block_tokens = h->config.block_tokens;
     reply.kv_type = h->config.kv_type;
     reply.kv_layout = h->config.kv_layout;

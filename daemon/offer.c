@@ -12,7 +12,8 @@
 #include "kvpool/kvpool.h"
 
 #define FINGERPRINT_BYTES 32
-#define SHOWN_BYTES       8 /* of a fingerprint, in a message */
+#define SHOWN_BYTES       8                   /* of a fingerprint, in a message */
+#define SHARE_BYTES_MAX   (UINT64_C(1) << 50) /* of KV, where its worker says how much it is */
 
 static_assert(DATAGRAM_FDS_MAX == ARENA_INDEX_COUNT, "an offer is one datagram");
 
@@ -69,6 +70,9 @@ offer_check_pool(const Kvasir__V1__Attached *attached, const uint8_t fingerprint
                    "the worker counts %" PRIu32 " blocks of %" PRIu64
                    " bytes, the arena has %" PRIu32 " of %" PRIu64,
                    count, bytes, held->block_count, held->block_bytes);
+    }
+    if (kv_memory == 0) {
+        kv_memory = SHARE_BYTES_MAX;
     }
     if (bytes == 0 || count == 0 || count > KVPOOL_BLOCKS_MAX || count > kv_memory / bytes) {
         return ERR(ST_INVALID,

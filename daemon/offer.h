@@ -42,8 +42,8 @@ bool arenas_are_held(const struct arenas *arenas);
 void arenas_close(struct arenas *arenas);
 
 /* Checks what a worker says after it loaded against our fingerprint, and against the arenas held
- * or, if there are none, the kv_memory that it was told to make.  ST_INVALID names both sides'
- * values. */
+ * or, if there are none, the kv_memory that it was told to make (0: a share, no number to hold it
+ * to).  ST_INVALID names both sides' values. */
 enum status offer_check_pool(const Kvasir__V1__Attached *attached, const uint8_t fingerprint[32],
                              const struct arenas *held, uint64_t kv_memory);
 

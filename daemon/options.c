@@ -2,6 +2,7 @@
 #include "daemon/options.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -28,7 +29,9 @@ static const struct conf_option table[] = {
     {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
      "where the sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir or $XDG_RUNTIME_DIR/kvasir",
      AT(runtime_dir)},
-    {"kv-memory", CONF_SIZE, "1GiB", 1, 0, "BYTES", "memory for the KV of documents and answers",
+    {"kv-memory", CONF_STRING, "1GiB", 0, 0, "SIZE",
+     "memory for the KV of documents and answers: bytes, or a share (0.9, 90%) of what is free "
+     "after weights and workspace",
      AT(kv_memory)},
     {"block-tokens", CONF_U64, "32", 16, 64, "N", "tokens in a block of KV: 16, 32 or 64",
      AT(block_tokens)},
@@ -95,12 +98,40 @@ check_model(const struct options *o)
     return ST_OK;
 }
 
+/* A share has a point or a percent sign; a whole number without either is one of bytes. */
+enum status
+options_kv_memory(const struct options *o, struct kv_memory *memory_out)
+{
+    const char *text = o->kv_memory;
+    size_t length = strspn(text, "0123456789.");
+    bool is_percent = strcmp(text + length, "%") == 0;
+    double share;
+    char *end;
+
+    if (!is_percent && (text[length] != '\0' || strchr(text, '.') == NULL)) {
+        uint64_t bytes = 0;
+
+        TRY(conf_read_size("kv-memory", text, &bytes));
+        *memory_out = (struct kv_memory){.bytes = bytes};
+        return ST_OK;
+    }
+    share = strtod(text, &end);
+    if (end == text || end != text + length || share <= 0.0 || share > (is_percent ? 100.0 : 1.0)) {
+        return ERR(ST_INVALID, "kv-memory %s: a share must be above 0 and at most 1.0, or 100%%",
+                   text);
+    }
+    *memory_out = (struct kv_memory){.percent = is_percent ? share : 100.0 * share};
+    return ST_OK;
+}
+
 enum status
 options_check(const struct options *o)
 {
     enum template_kind kind;
+    struct kv_memory kv_memory;
 
     TRY(check_model(o));
+    TRY(options_kv_memory(o, &kv_memory));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
         return ERR(ST_INVALID, "block-tokens %llu: it must be 16, 32 or 64",
                    (unsigned long long)o->block_tokens);

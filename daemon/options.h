@@ -14,7 +14,7 @@ struct options {
     char *load_format;
     char *shape;
     char *runtime_dir;
-    uint64_t kv_memory;
+    char *kv_memory; /* options_kv_memory reads it */
     uint64_t block_tokens;
     char *kv_type;
     char *eviction;
@@ -41,6 +41,15 @@ enum status options_read(int argc, char **argv, struct options *options);
 
 /* Checks what the table cannot.  ST_INVALID names option, value and what it may be. */
 enum status options_check(const struct options *options);
+
+/* How much KV the first worker of a device makes. */
+struct kv_memory {
+    uint64_t bytes; /* 0: the percentage counts */
+    double percent; /* of what is free after weights and workspace, (0, 100] */
+};
+
+/* Reads --kv-memory: bytes as "40GiB", or a share as "0.9" or "90%".  ST_INVALID. */
+enum status options_kv_memory(const struct options *options, struct kv_memory *memory_out);
 
 void options_deinit(struct options *options);
 

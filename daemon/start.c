@@ -158,6 +158,9 @@ start_handoff(struct kvasird *d)
     bool is_bf16 = strcmp(d->options.kv_type, "bf16") == 0;
     char path[ENDPOINT_PATH_MAX];
     char worker_url[ENDPOINT_URL_MAX];
+    struct kv_memory kv_memory;
+
+    TRY(options_kv_memory(&d->options, &kv_memory));
     struct handoff_config config = {
         .path = path,
         .model_path = d->model_path,
@@ -167,7 +170,8 @@ start_handoff(struct kvasird *d)
         .block_tokens = (uint32_t)d->options.block_tokens,
         .step_tokens = (uint32_t)d->options.step_tokens,
         .heartbeat_ms = (uint32_t)d->options.heartbeat,
-        .kv_memory = d->options.kv_memory,
+        .kv_memory = kv_memory.bytes,
+        .kv_percent = kv_memory.percent,
     };
 
     TRY(endpoint_path(d->dir, ENDPOINT_ATTACH, path));

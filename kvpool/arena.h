@@ -26,6 +26,9 @@ struct arena_ops {
 
 extern const struct arena_ops arena_shm;
 
+/* What the machine can give without swapping (MemAvailable); UINT64_MAX if it does not say. */
+uint64_t arena_shm_available(void);
+
 /* CUDA builds only: memory of the calling thread's current device.  vmm's fd keeps the memory;
  * ipc's, for drivers that cannot export an fd, only names it while some process maps it. */
 extern const struct arena_ops arena_vmm;

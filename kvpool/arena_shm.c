@@ -16,9 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the kernel thinks it can give without swapping; UINT64_MAX if it does not say. */
-static uint64_t
-available_bytes(void)
+uint64_t
+arena_shm_available(void)
 {
     FILE *file = fopen("/proc/meminfo", "re");
     char line[128];
@@ -96,7 +95,7 @@ open_memfd(struct arena *arena, const char *label)
 static enum status
 shm_create(const char *label, size_t bytes, struct arena **arena_out)
 {
-    uint64_t available = available_bytes();
+    uint64_t available = arena_shm_available();
     struct arena *arena;
     enum status st;
 

@@ -22,6 +22,7 @@
 #define DATAGRAM_BYTES_MAX (64u << 10)
 #define ARENAS_MAX         2 /* KV and weights */
 #define PATIENCE_MS        5000
+#define SHARE_GRAIN        (2u << 20) /* bytes in which a device gives memory: a share is no more */
 /* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
 #define EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
 
@@ -289,19 +290,52 @@ report_progress(void *arg, size_t bytes_done, size_t bytes_total)
     }
 }
 
+/* Bytes of KV to make: what kvasird says, or its share of what is free now. */
 static enum status
-make_kv(struct attachment *a, uint64_t kv_memory)
+choose_kv_bytes(const struct attachment *a, const Kvasir__V1__AttachReply *reply,
+                uint64_t *bytes_out)
 {
-    uint64_t count = kv_memory / kv_layout_block_bytes(&a->layout);
+    size_t block_bytes = kv_layout_block_bytes(&a->layout);
+    uint64_t bytes = reply->kv_memory;
+    uint64_t free_bytes = a->memory.free_after_workspace;
 
-    if (count == 0 || count > KVPOOL_BLOCKS_MAX) {
-        return ERR(ST_INVALID, "%" PRIu64 " bytes of KV are %" PRIu64 " blocks of %zu: 1 to %u",
-                   kv_memory, count, kv_layout_block_bytes(&a->layout), KVPOOL_BLOCKS_MAX);
+    if (bytes > 0) {
+        if (bytes / block_bytes == 0 || bytes / block_bytes > KVPOOL_BLOCKS_MAX) {
+            return ERR(ST_INVALID,
+                       "--kv-memory of %" PRIu64 " bytes is %" PRIu64 " blocks of %zu: 1 to %u",
+                       bytes, bytes / block_bytes, block_bytes, KVPOOL_BLOCKS_MAX);
+        }
+        *bytes_out = bytes;
+        return ST_OK;
     }
-    a->block_count = (uint32_t)count;
+    if (!(reply->kv_percent > 0.0 && reply->kv_percent <= 100.0)) {
+        return ERR(ST_INVALID, "attach reply with neither kv_memory nor kv_percent in (0, 100]: %g",
+                   reply->kv_percent);
+    }
+    bytes =
+        (uint64_t)((double)free_bytes * (reply->kv_percent / 100.0)) / SHARE_GRAIN * SHARE_GRAIN;
+    if (bytes < block_bytes) {
+        return ERR(ST_NO_MEMORY,
+                   "--kv-memory %g%% of the %" PRIu64 " bytes that %s has free after weights and "
+                   "workspace is %" PRIu64 ": less than a block of %zu",
+                   reply->kv_percent, free_bytes, a->device->name, bytes, block_bytes);
+    }
+    /* A share is what fits: more than the pool can count stays free. */
+    *bytes_out =
+        bytes / block_bytes > KVPOOL_BLOCKS_MAX ? (uint64_t)KVPOOL_BLOCKS_MAX * block_bytes : bytes;
+    return ST_OK;
+}
+
+static enum status
+make_kv(struct attachment *a, const Kvasir__V1__AttachReply *reply)
+{
+    size_t block_bytes = kv_layout_block_bytes(&a->layout);
+    uint64_t bytes = 0;
+
+    TRY(choose_kv_bytes(a, reply, &bytes));
+    a->block_count = (uint32_t)(bytes / block_bytes);
     a->has_made_kv = true;
-    return device_create_arena(a->device, "kvasir-kv", count * kv_layout_block_bytes(&a->layout),
-                               &a->kv);
+    return device_create_arena(a->device, "kvasir-kv", a->block_count * block_bytes, &a->kv);
 }
 
 static enum status
@@ -328,39 +362,75 @@ make_weights(struct attachment *a)
     return arena_seal_readonly(a->weights);
 }
 
-/* Maps what is there, makes what is missing.  Takes every fd that it uses out of `fds`. */
+/* What kvasird says of an arena: its fd if it is there, else it is to be made. */
+struct arena_order {
+    const char *mechanism;
+    int *fd; /* in the caller's list; NULL: to be made */
+    bool is_given;
+};
+
 static enum status
-take_arenas(struct attachment *a, const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX])
+read_orders(const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX], struct arena_order *kv,
+            struct arena_order *weights)
 {
     size_t next_fd = 0;
 
     for (size_t i = 0; i < reply->n_arenas; i++) {
         const Kvasir__V1__ArenaInfo *info = reply->arenas[i];
         bool is_kv = info->kind == KVASIR__V1__ARENA_KIND__ARENA_KV;
-        int fd = -1;
+        struct arena_order *order = is_kv ? kv : weights;
 
-        if ((!is_kv && info->kind != KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS)
-            || (is_kv ? a->kv : a->weights) != NULL) {
+        if ((!is_kv && info->kind != KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS) || order->is_given) {
             return ERR(ST_INVALID, "an arena of kind %d: unknown, or there twice", (int)info->kind);
         }
-        if (info->is_present) {
-            if (next_fd >= ARENAS_MAX || fds[next_fd] < 0) {
-                return ERR(ST_INVALID, "an arena that is present comes without its fd");
-            }
-            fd = fds[next_fd];
-            fds[next_fd++] = -1;
-            const char *mechanism = info->mechanism != NULL ? info->mechanism : "";
-            TRY(is_kv ? map_kv(a, reply->block_count, mechanism, fd)
-                      : device_import_arena(a->device, mechanism, fd, a->plan.bytes, false,
-                                            &a->weights));
-        } else if (info->must_create) {
-            TRY(is_kv ? make_kv(a, reply->kv_memory) : make_weights(a));
+        if (info->is_present && (next_fd >= ARENAS_MAX || fds[next_fd] < 0)) {
+            return ERR(ST_INVALID, "an arena that is present comes without its fd");
         }
+        *order = (struct arena_order){
+            .mechanism = info->mechanism != NULL ? info->mechanism : "",
+            .fd = info->is_present ? &fds[next_fd++] : NULL,
+            .is_given = info->is_present || info->must_create,
+        };
     }
-    if (a->kv == NULL || a->weights == NULL) {
+    if (!kv->is_given || !weights->is_given) {
         return ERR(ST_INVALID, "attach reply without a KV or a weights arena");
     }
     return ST_OK;
+}
+
+static int
+take_fd(int *fd)
+{
+    int taken = *fd;
+
+    *fd = -1;
+    return taken;
+}
+
+/* Maps what is there, makes what is missing: weights, then the workspace, then KV, which may be all
+ * that is left.  Takes every fd that it uses out of `fds`. */
+static enum status
+take_arenas(const struct attach_options *options, struct attachment *a,
+            const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX])
+{
+    struct arena_order kv = {0};
+    struct arena_order weights = {0};
+    const struct device_kind *kind = a->device->kind;
+
+    TRY(read_orders(reply, fds, &kv, &weights));
+    TRY(kind->free_bytes(&a->memory.free_at_start));
+    TRY(weights.fd == NULL ? make_weights(a)
+                           : device_import_arena(a->device, weights.mechanism, take_fd(weights.fd),
+                                                 a->plan.bytes, false, &a->weights));
+    TRY(kind->free_bytes(&a->memory.free_after_weights));
+    if (options->make_workspace != NULL) {
+        tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=making the workspace");
+        TRY(options->make_workspace(options->arg, a));
+    }
+    TRY(kind->free_bytes(&a->memory.free_after_workspace));
+    TRY(kv.fd == NULL ? make_kv(a, reply)
+                      : map_kv(a, reply->block_count, kv.mechanism, take_fd(kv.fd)));
+    return kind->free_bytes(&a->memory.free_at_end);
 }
 
 static enum status
@@ -433,7 +503,7 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
     TRY(receive_reply(a, options->stop_fd, fds, &reply));
     TRY(take_settings(a, reply, options->seqs_max));
     TRY(open_model(a, reply));
-    TRY(take_arenas(a, reply, fds));
+    TRY(take_arenas(options, a, reply, fds));
     TRY(answer(a));
     close_fds(fds);
     TRY(receive_reply(a, options->stop_fd, fds, &reply));
@@ -445,19 +515,19 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
 }
 
 enum status
-attach_open(const struct attach_options *options, struct attachment *attachment_out)
+attach_open(const struct attach_options *options, struct attachment *attachment)
 {
-    struct attachment attachment = {.socket = -1, .daemon_pidfd = -1};
     int fds[ARENAS_MAX] = {-1, -1};
-    enum status st = talk(options, &attachment, fds);
+
+    attachment->socket = -1;
+    attachment->daemon_pidfd = -1;
+    enum status st = talk(options, attachment, fds);
 
     close_fds(fds);
     if (st != ST_OK) {
-        attach_close(&attachment);
-        return st;
+        attach_close(attachment);
     }
-    *attachment_out = attachment;
-    return ST_OK;
+    return st;
 }
 
 void

@@ -18,11 +18,22 @@
 #include "proto/wire.h"
 #include "worker/device.h"
 
+struct attachment;
+
 struct attach_options {
     const char *runtime_dir;     /* NULL: endpoint_dir's default */
     const struct device *device; /* opened; borrowed until attach_close */
     uint32_t seqs_max;
     int stop_fd; /* readable: give up (an eventfd) */
+    /* Makes the workspace: called when model, settings and weights are there and KV is not, so that
+     * a share of what is free is one of what is left.  NULL: there is none. */
+    enum status (*make_workspace)(void *arg, const struct attachment *attachment);
+    void *arg;
+};
+
+/* What the device had free at four moments: what was taken between them, by whoever. */
+struct attach_memory {
+    uint64_t free_at_start, free_after_weights, free_after_workspace, free_at_end;
 };
 
 struct attachment {
@@ -48,11 +59,12 @@ struct attachment {
     struct arena *weights; /* plan.bytes */
     bool has_made_kv;
     bool has_made_weights;
+    struct attach_memory memory;
 };
 
-/* Into zeroed storage; on failure nothing is left open.  ST_INVALID: refused, or kvasird says
+/* Into zeroed storage, which the workspace may point into; on failure nothing is left open.  ST_INVALID: refused, or kvasird says
  * something that this worker cannot be; ST_UNAVAILABLE: no daemon, it went away, or stop_fd. */
-enum status attach_open(const struct attach_options *options, struct attachment *attachment_out);
+enum status attach_open(const struct attach_options *options, struct attachment *attachment);
 
 /* Unmaps and closes all; a zeroed struct is fine. */
 void attach_close(struct attachment *attachment);

@@ -23,6 +23,8 @@ struct device_kind {
     /* Makes the calling thread work on device `ordinal`.  ST_UNAVAILABLE if there is none. */
     enum status (*choose)(int ordinal);
     enum status (*ops_new)(struct ops_config config, struct ops **ops_out);
+    /* What may still be allocated on the chosen device; on the CPU, of this machine. */
+    enum status (*free_bytes)(uint64_t *bytes_out);
     /* Fills arena memory from host memory, and waits. */
     enum status (*write)(void *memory, const void *host, size_t bytes);
     /* Fills arena memory with the weights of a dummy, and waits. */

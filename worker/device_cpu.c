@@ -10,6 +10,18 @@ choose_cpu(int ordinal)
 }
 
 static enum status
+free_bytes(uint64_t *bytes_out)
+{
+    uint64_t bytes = arena_shm_available();
+
+    if (bytes == UINT64_MAX) {
+        return ERR(ST_UNAVAILABLE, "/proc/meminfo does not say what memory is available");
+    }
+    *bytes_out = bytes;
+    return ST_OK;
+}
+
+static enum status
 write_host(void *memory, const void *host, size_t bytes)
 {
     memcpy(memory, host, bytes);
@@ -26,6 +38,7 @@ const struct device_kind device_cpu = {
     .arenas = arenas,
     .choose = choose_cpu,
     .ops_new = ops_cpu_new,
+    .free_bytes = free_bytes,
     .write = write_host,
     .fill_dummy = dummy_fill_ref,
     .is_host_memory = true,

@@ -24,6 +24,19 @@ choose_cuda(int ordinal)
 }
 
 static enum status
+free_bytes_cuda(uint64_t *bytes_out)
+{
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
+        return ERR(ST_DEVICE, "cudaMemGetInfo: %s", cudaGetErrorName(cudaGetLastError()));
+    }
+    *bytes_out = free_bytes;
+    return ST_OK;
+}
+
+static enum status
 write_cuda(void *memory, const void *host, size_t bytes)
 {
     if (cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) != cudaSuccess) {
@@ -54,6 +67,7 @@ const struct device_kind device_cuda = {
     .arenas = arenas,
     .choose = choose_cuda,
     .ops_new = ops_cuda_new,
+    .free_bytes = free_bytes_cuda,
     .write = write_cuda,
     .fill_dummy = fill_dummy_cuda,
 };

@@ -101,6 +101,15 @@ engine_new(const struct engine_config *config, struct engine **engine_out)
     return ST_OK;
 }
 
+void
+engine_place_kv(struct engine *engine, void *kv, uint32_t block_count)
+{
+    engine->config.kv = kv;
+    engine->config.block_count = block_count;
+    engine->limits.block_count = block_count;
+    llama_place_kv(engine->llama, kv, block_count);
+}
+
 static void
 destroy_all(struct list_node *head)
 {

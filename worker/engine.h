@@ -28,7 +28,7 @@ struct engine_config {
     const struct tokenizer *tokenizer;
     const struct weights_plan *plan;
     const void *weights;
-    void *kv;
+    void *kv; /* NULL: engine_place_kv follows, before the first message */
     struct kv_layout layout;
     uint32_t block_count;
     const struct ops *ops;
@@ -40,6 +40,9 @@ struct engine_config {
 
 enum status engine_new(const struct engine_config *config, struct engine **engine_out);
 void engine_destroy(struct engine **engine);
+
+/* Tells an engine that was made without KV memory where it is. */
+void engine_place_kv(struct engine *engine, void *kv, uint32_t block_count);
 
 /* Lets the calling thread run steps; once, before its first. */
 enum status engine_bind(const struct engine *engine);

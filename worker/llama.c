@@ -190,6 +190,15 @@ llama_new(const struct llama_config *config, struct llama **llama_out)
 }
 
 void
+llama_place_kv(struct llama *llama, void *kv, uint32_t block_count)
+{
+    llama->config.kv = kv;
+    llama->config.block_count = block_count;
+    llama->desc.kv = kv;
+    llama->desc.n_blocks = block_count;
+}
+
+void
 llama_destroy(struct llama **llama)
 {
     if (*llama == NULL) {

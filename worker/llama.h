@@ -32,7 +32,7 @@ struct llama_config {
     const struct model_config *model; /* all pointers are borrowed until llama_destroy */
     const struct weights_plan *plan;
     const void *weights; /* device; plan->bytes */
-    void *kv;            /* device; block_count blocks of kv_layout_block_bytes(&layout) */
+    void *kv; /* device; block_count blocks of kv_layout_block_bytes(&layout); NULL: comes later */
     struct kv_layout layout;
     uint32_t block_count;
     const struct ops *ops;
@@ -72,6 +72,9 @@ struct llama_step {
  * not fit the model or the operations; ST_NO_MEMORY. */
 enum status llama_new(const struct llama_config *config, struct llama **llama_out);
 void llama_destroy(struct llama **llama);
+
+/* Where KV is, for an instance that was made without. */
+void llama_place_kv(struct llama *llama, void *kv, uint32_t block_count);
 
 /* Makes room for steps of that size.  Never shrinks.  ST_NO_MEMORY. */
 enum status llama_reserve(struct llama *llama, const struct llama_room *room);

@@ -102,6 +102,28 @@ open_stop_event(void)
     return ST_OK;
 }
 
+/* On a machine that others use as well, memory may also have grown meanwhile. */
+static uint64_t
+taken(uint64_t free_before, uint64_t free_after)
+{
+    return free_before > free_after ? free_before - free_after : 0;
+}
+
+/* Measured, not computed: what was free before and after each part was made. */
+static void
+log_memory(const struct attachment *a)
+{
+    const struct attach_memory *m = &a->memory;
+
+    log_info("memory_taken",
+             "device=%s free_at_start=%" PRIu64 " weights=%" PRIu64 " workspace=%" PRIu64
+             " kv=%" PRIu64 " free=%" PRIu64 " blocks=%" PRIu32 " kv_tokens=%" PRIu64,
+             a->device->name, m->free_at_start, taken(m->free_at_start, m->free_after_weights),
+             taken(m->free_after_weights, m->free_after_workspace),
+             taken(m->free_after_workspace, m->free_at_end), m->free_at_end, a->block_count,
+             (uint64_t)a->block_count * a->layout.P);
+}
+
 static void
 log_attached(const struct attachment *a, uint64_t start_us)
 {
@@ -112,6 +134,7 @@ log_attached(const struct attachment *a, uint64_t start_us)
              (uint64_t)a->block_count * a->layout.P, a->has_made_kv ? "made" : "mapped",
              a->plan.bytes, a->has_made_weights ? "loaded" : "mapped", a->step_tokens,
              (clock_now_us() - start_us) / 1000);
+    log_memory(a);
 }
 
 static void
@@ -130,42 +153,69 @@ leave_at_once(void)
     _exit(EXIT_FAILURE);
 }
 
-static enum status
-work(const struct options *options, const struct attachment *attachment)
-{
-    struct ops *ops = NULL;
-    struct engine *engine = NULL;
-    enum status st = attachment->device->kind->ops_new(
-        (struct ops_config){.threads = (uint32_t)options->threads,
-                            .H = attachment->model.H,
-                            .Hkv = attachment->model.Hkv,
-                            .D = attachment->model.D,
-                            .rows_max = attachment->step_tokens,
-                            .seqs_max = attachment->step_tokens, /* each has at least a row */
-                            .segs_max = STEP_SEGMENTS_MAX},
-        &ops);
+/* What runs the model; made while attaching, between the weights and the KV. */
+struct machine {
+    const struct options *options;
+    struct ops *ops;
+    struct engine *engine;
+};
 
-    if (st == ST_OK) {
-        st = engine_new(&(struct engine_config){.model = &attachment->model,
-                                                .tokenizer = attachment->tokenizer,
-                                                .plan = &attachment->plan,
-                                                .weights = arena_base(attachment->weights),
-                                                .kv = arena_base(attachment->kv),
-                                                .layout = attachment->layout,
-                                                .block_count = attachment->block_count,
-                                                .ops = ops,
-                                                .step_tokens = attachment->step_tokens,
-                                                .seqs_max = (uint32_t)options->seqs_max},
-                        &engine);
-    }
-    if (st == ST_OK) {
-        st = link_serve(attachment, engine, (uint32_t)options->seqs_max, stop_event);
-    }
+static enum status
+make_machine(void *arg, const struct attachment *a)
+{
+    struct machine *machine = arg;
+    uint32_t seqs_max = (uint32_t)machine->options->seqs_max;
+
+    TRY(a->device->kind->ops_new(
+        (struct ops_config){.threads = (uint32_t)machine->options->threads,
+                            .H = a->model.H,
+                            .Hkv = a->model.Hkv,
+                            .D = a->model.D,
+                            .rows_max = a->step_tokens,
+                            .seqs_max = a->step_tokens, /* each has at least a row */
+                            .segs_max = STEP_SEGMENTS_MAX},
+        &machine->ops));
+    return engine_new(&(struct engine_config){.model = &a->model,
+                                              .tokenizer = a->tokenizer,
+                                              .plan = &a->plan,
+                                              .weights = arena_base(a->weights),
+                                              .layout = a->layout,
+                                              .ops = machine->ops,
+                                              .step_tokens = a->step_tokens,
+                                              .seqs_max = seqs_max},
+                      &machine->engine);
+}
+
+static void
+break_up(struct machine *machine)
+{
+    engine_destroy(&machine->engine);
+    ops_destroy(&machine->ops);
+}
+
+static enum status
+attach(const struct options *options, const struct device *device, struct machine *machine,
+       struct attachment *attachment)
+{
+    return attach_open(&(struct attach_options){.runtime_dir = options->runtime_dir,
+                                                .device = device,
+                                                .seqs_max = (uint32_t)options->seqs_max,
+                                                .stop_fd = stop_event,
+                                                .make_workspace = make_machine,
+                                                .arg = machine},
+                       attachment);
+}
+
+static enum status
+work(struct machine *machine, const struct attachment *a)
+{
+    engine_place_kv(machine->engine, arena_base(a->kv), a->block_count);
+    enum status st =
+        link_serve(a, machine->engine, (uint32_t)machine->options->seqs_max, stop_event);
+
     if (st == ST_DEVICE) {
         leave_at_once();
     }
-    engine_destroy(&engine);
-    ops_destroy(&ops);
     return st;
 }
 
@@ -182,6 +232,7 @@ run(const struct options *options)
 {
     struct attachment attachment = {0};
     struct device device = {0};
+    struct machine machine = {.options = options};
     uint64_t start_us = clock_now_us();
 
     log_init("kvasir-worker", (enum log_level)log_level_parse(options->log_level));
@@ -191,23 +242,21 @@ run(const struct options *options)
         st = device_open(options->device, &device);
     }
     if (st == ST_OK) {
-        st = attach_open(&(struct attach_options){.runtime_dir = options->runtime_dir,
-                                                  .device = &device,
-                                                  .seqs_max = (uint32_t)options->seqs_max,
-                                                  .stop_fd = stop_event},
-                         &attachment);
+        st = attach(options, &device, &machine, &attachment);
         if (st != ST_OK && was_told_to_stop()) {
             log_info("worker_leaving", "reason=signal while=attaching");
+            break_up(&machine);
             return EXIT_SUCCESS;
         }
     }
     if (st == ST_OK) {
         log_attached(&attachment, start_us);
-        st = work(options, &attachment);
+        st = work(&machine, &attachment);
     }
     if (st != ST_OK) {
         log_failure(st);
     }
+    break_up(&machine);
     attach_close(&attachment);
     return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

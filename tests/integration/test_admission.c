@@ -66,6 +66,20 @@ START_TEST(two_requests_that_each_need_most_of_the_pool_both_finish)
 }
 END_TEST
 
+START_TEST(a_pool_may_be_a_share_of_what_is_free)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 2, .kv_memory = "1%"});
+    const struct asking_doc docs[] = {{300, 1}};
+    const struct question question = {.docs = docs, .doc_count = 1};
+    struct answer answer;
+
+    ask_ok(host, &question, &answer);
+    ck_assert_uint_gt(host_counter(host, "blocks_free"), 32);
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("admission", a_request_that_can_never_fit_is_refused_at_once_with_both_sizes,
            the_answer_counts_towards_what_can_never_fit,
-           two_requests_that_each_need_most_of_the_pool_both_finish)
+           two_requests_that_each_need_most_of_the_pool_both_finish,
+           a_pool_may_be_a_share_of_what_is_free)

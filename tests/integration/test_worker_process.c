@@ -13,6 +13,7 @@
 #include <zmq.h>
 
 #include "common/mem.h"
+#include "kvpool/arena.h"
 #include "model/tiny_model.h"
 #include "proto/frames.h"
 #include "proto/wire.h"
@@ -39,6 +40,7 @@ struct stage {
     char mechanisms[2][16];
     uint32_t block_count;
     uint32_t heartbeat_ms;
+    double kv_percent; /* 0: 4 MiB */
     uint8_t fingerprint[32];
     bool has_fingerprint;
 };
@@ -186,7 +188,9 @@ fill_reply(struct stage *stage, Kvasir__V1__AttachReply *reply, Kvasir__V1__Aren
     kvasir__v1__attach_reply__init(reply);
     reply->model_path = stage->model;
     reply->has_kv_memory = true;
-    reply->kv_memory = 4u << 20;
+    reply->kv_memory = stage->kv_percent > 0 ? 0 : 4u << 20;
+    reply->has_kv_percent = true;
+    reply->kv_percent = stage->kv_percent;
     reply->has_block_tokens = true;
     reply->block_tokens = 16;
     reply->has_step_tokens = true;
@@ -510,6 +514,32 @@ check_refused(struct stage *stage, Kvasir__V1__AttachReply *reply)
     (void)close(fd);
 }
 
+START_TEST(a_share_of_what_is_free_is_resolved_by_the_worker_that_makes_the_kv)
+{
+    struct stage stage;
+
+    stage_open(&stage);
+    stage.kv_percent = 1.0;
+    struct actor maker = attach(&stage, 0);
+    uint64_t available = arena_shm_available();
+
+    ck_assert_uint_ne(available, UINT64_MAX);
+    ck_assert_uint_gt(stage.block_count, 0);
+    /* Others use this machine too: half and twice are not missed. */
+    ck_assert_uint_ge(stage.arena_bytes[0], available / 200);
+    ck_assert_uint_le(stage.arena_bytes[0], available / 50);
+    ck_assert_uint_eq(stage.arena_bytes[0] % stage.block_count, 0);
+
+    uint32_t block_count = stage.block_count;
+    struct actor user = attach(&stage, 1);
+
+    ck_assert_uint_eq(stage.block_count, block_count);
+    process_stop(&maker.process);
+    process_stop(&user.process);
+    stage_close(&stage);
+}
+END_TEST
+
 START_TEST(a_refused_worker_ends_with_a_failure)
 {
     struct stage stage;
@@ -531,7 +561,7 @@ START_TEST(a_worker_that_is_told_impossible_things_gives_up)
     Kvasir__V1__AttachReply reply;
     Kvasir__V1__ArenaInfo infos[2], *list[2] = {&infos[0], &infos[1]};
 
-    for (int what = 0; what < 8; what++) {
+    for (int what = 0; what < 11; what++) {
         stage_open(&stage);
         fill_reply(&stage, &reply, infos);
         reply.n_arenas = 2;
@@ -551,6 +581,15 @@ START_TEST(a_worker_that_is_told_impossible_things_gives_up)
         case 5: infos[0].is_present = true; break; /* and no fd comes */
         case 6: infos[0].kind = KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS; break;
         case 7: reply.n_arenas = 1; break;
+        case 8: reply.kv_memory = 0; break; /* and no share */
+        case 9:
+            reply.kv_memory = 0;
+            reply.kv_percent = 100.1;
+            break;
+        case 10: /* not a block, on any machine */
+            reply.kv_memory = 0;
+            reply.kv_percent = 1e-12;
+            break;
         default: break;
         }
         check_refused(&stage, &reply);
@@ -562,4 +601,5 @@ END_TEST
 CHECK_MAIN("worker_process", a_second_worker_reads_what_the_first_has_built_and_survives_it,
            a_drained_worker_says_bye_and_ends_well, a_fenced_worker_ends_at_once_with_a_failure,
            a_worker_whose_daemon_is_silent_ends_with_a_failure,
+           a_share_of_what_is_free_is_resolved_by_the_worker_that_makes_the_kv,
            a_refused_worker_ends_with_a_failure, a_worker_that_is_told_impossible_things_gives_up)

@@ -27,6 +27,13 @@ ops_new(struct ops_config config, struct ops **ops_out)
 }
 
 static enum status
+free_bytes(uint64_t *bytes_out)
+{
+    *bytes_out = arena_shm_available();
+    return ST_OK;
+}
+
+static enum status
 write_host(void *memory, const void *host, size_t bytes)
 {
     memcpy(memory, host, bytes);
@@ -43,6 +50,7 @@ const struct device_kind device_cpu = {
     .arenas = arenas,
     .choose = choose,
     .ops_new = ops_new,
+    .free_bytes = free_bytes,
     .write = write_host,
     .fill_dummy = dummy_fill_ref,
     .is_host_memory = true,

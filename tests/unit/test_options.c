@@ -35,9 +35,11 @@ expect_refused(const char *name, const char *value, const char *message)
 START_TEST(the_defaults_are_those_of_the_manual)
 {
     struct options options;
+    struct kv_memory kv_memory;
 
     ck_assert_int_eq(read_args(&options, NULL, NULL), ST_OK);
-    ck_assert_uint_eq(options.kv_memory, 1u << 30);
+    ck_assert_int_eq(options_kv_memory(&options, &kv_memory), ST_OK);
+    ck_assert_uint_eq(kv_memory.bytes, 1u << 30);
     ck_assert_uint_eq(options.block_tokens, 32);
     ck_assert_uint_eq(options.reserve_tokens, 256);
     ck_assert_uint_eq(options.max_waiting, 1024);
@@ -46,6 +48,52 @@ START_TEST(the_defaults_are_those_of_the_manual)
     ck_assert_uint_eq(options.worker_liveness, 5000);
     ck_assert(!options.check_pool);
     options_deinit(&options);
+}
+END_TEST
+
+START_TEST(kv_memory_is_a_size_or_a_share_of_what_is_free)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+        double percent;
+    } cases[] = {
+        {"40GiB", UINT64_C(40) << 30, 0},
+        {"1", 1, 0},
+        {"0.9", 0, 90},
+        {"90%", 0, 90},
+        {"1.0", 0, 100},
+        {"100%", 0, 100},
+        {"12.5%", 0, 12.5},
+        {".5", 0, 50},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct options options;
+        struct kv_memory memory;
+
+        ck_assert_msg(read_args(&options, "--kv-memory", cases[i].text) == ST_OK, "%s: %s",
+                      cases[i].text, status_detail());
+        ck_assert_int_eq(options_kv_memory(&options, &memory), ST_OK);
+        ck_assert_uint_eq(memory.bytes, cases[i].bytes);
+        ck_assert_double_eq(memory.percent, cases[i].percent);
+        options_deinit(&options);
+    }
+    expect_refused("--kv-memory", "0", "kv-memory: 0 is below the minimum, 1");
+    expect_refused("--kv-memory", "0.0",
+                   "kv-memory 0.0: a share must be above 0 and at most 1.0, or 100%");
+    expect_refused("--kv-memory", "0%",
+                   "kv-memory 0%: a share must be above 0 and at most 1.0, or 100%");
+    expect_refused("--kv-memory", "1.5",
+                   "kv-memory 1.5: a share must be above 0 and at most 1.0, or 100%");
+    expect_refused("--kv-memory", "101%",
+                   "kv-memory 101%: a share must be above 0 and at most 1.0, or 100%");
+    expect_refused("--kv-memory", "0.5.5",
+                   "kv-memory 0.5.5: a share must be above 0 and at most 1.0, or 100%");
+    expect_refused("--kv-memory", "1.5GiB",
+                   "kv-memory: '1.5GiB' is not a size such as 4096, 512MiB or 4GiB");
+    expect_refused("--kv-memory", "-0.5",
+                   "kv-memory: '-0.5' is not a size such as 4096, 512MiB or 4GiB");
 }
 END_TEST
 
@@ -95,4 +143,5 @@ START_TEST(the_manual_names_every_option)
 END_TEST
 
 CHECK_MAIN("options", the_defaults_are_those_of_the_manual,
+           kv_memory_is_a_size_or_a_share_of_what_is_free,
            what_the_table_cannot_check_is_checked_and_named, the_manual_names_every_option)
