@@ -517,10 +517,11 @@ mark_end(const struct reading *reading, struct json_object *value)
                       json_object_to_json_string(value));
     }
     tokenizer->is_end[id] = true;
-    tokenizer->types[id] = TOKEN_CONTROL;
     return ST_OK;
 }
 
+/* A token with a name is a control token, as transformers makes it one; an id may be any token's.
+ */
 static enum status
 read_ends(const struct reading *reading)
 {
