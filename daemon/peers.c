@@ -143,8 +143,6 @@ peers_lose_marked(struct kvasird *d)
 void
 peers_beat(struct kvasird *d, uint64_t now_us)
 {
-    struct sched_worker_info info;
-
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         struct peer_link *peer = &d->peers[i];
 
@@ -158,10 +156,6 @@ peers_beat(struct kvasird *d, uint64_t now_us)
             continue;
         }
         send_heartbeat(d, i);
-        if (!peer->is_drain_sent && sched_worker_info(d->sched, i, &info) && info.is_draining
-            && info.running == 0) {
-            send_drain(d, i);
-        }
     }
     deliver(d);
 }

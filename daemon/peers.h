@@ -47,7 +47,7 @@ void peers_attached(struct kvasird *d, const struct handoff_event *event);
 /* A message on the worker socket. */
 void peers_message(struct kvasird *d, const struct message *message);
 
-/* Heartbeats out, silence noticed, drained workers told.  To be called every heartbeat. */
+/* Heartbeats out, silence noticed.  To be called every heartbeat. */
 void peers_beat(struct kvasird *d, uint64_t now_us);
 
 /* The daemon stops and nothing runs any more: tells all workers to leave. */
