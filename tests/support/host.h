@@ -15,7 +15,7 @@
 #define HOST_WORKERS_MAX 4
 
 struct host_options {
-    uint32_t workers;                      /* started at once, 1..HOST_WORKERS_MAX */
+    uint32_t workers;                      /* started at once, 0..HOST_WORKERS_MAX */
     const char *kv_memory;                 /* of kvasird; NULL: "64MiB" */
     const struct tiny_model_config *model; /* NULL: tiny_model_defaults() */
     const char *const *daemon_args;        /* further ones; NULL-terminated; may be NULL */

@@ -32,13 +32,13 @@ END_TEST
 START_TEST(ready_is_seen_when_the_program_says_it_and_stop_ends_it_cleanly)
 {
     const char *args[] = {"-c",
-                          "import os,signal,socket,sys\n"
-                          "signal.signal(signal.SIGTERM, lambda *a: sys.exit(0))\n"
+                          "import os,signal,socket\n"
+                          "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
                           "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
                           "s.connect('\\0' + os.environ['NOTIFY_SOCKET'][1:])\n"
                           "s.send(b'STATUS=loading')\n"
                           "s.send(b'STATUS=done\\nREADY=1')\n"
-                          "signal.pause()\n",
+                          "signal.sigwait([signal.SIGTERM])\n",
                           NULL};
     struct process *process = process_start("python3", args, NULL);
 
