@@ -39,6 +39,15 @@ check_range(const char *name, double value, double min, double max, bool is_min_
 }
 
 static enum status
+check_count(const char *name, uint32_t value, uint32_t min, uint32_t max)
+{
+    return value >= min && value <= max
+               ? ST_OK
+               : ERR(ST_INVALID, "sampling.%s is %u: it must be in [%u, %u]", name, value, min,
+                     max);
+}
+
+static enum status
 read_stops(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
 {
     if (wire->n_stop > SAMPLING_STOPS_MAX) {
@@ -64,12 +73,12 @@ read_stops(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
 static enum status
 check_sampling(const struct sampling *sampling)
 {
-    TRY(check_range("max_tokens", sampling->max_tokens, 1, SAMPLING_MAX_TOKENS_MAX, false));
+    TRY(check_count("max_tokens", sampling->max_tokens, 1, SAMPLING_MAX_TOKENS_MAX));
     TRY(check_range("temperature", (double)sampling->temperature, 0, 100, false));
     TRY(check_range("top_p", (double)sampling->top_p, 0, 1, true));
     TRY(check_range("min_p", (double)sampling->min_p, 0, 1, false));
     TRY(check_range("repetition_penalty", (double)sampling->repetition_penalty, 0, 100, true));
-    return check_range("logprobs", sampling->logprobs, 0, SAMPLING_LOGPROBS_MAX, false);
+    return check_count("logprobs", sampling->logprobs, 0, SAMPLING_LOGPROBS_MAX);
 }
 
 static enum status

@@ -148,6 +148,8 @@ START_TEST(a_value_out_of_its_range_is_refused_by_name_with_the_range)
     raw.sampling.top_p = 1;
     raw.sampling.has_max_tokens = true;
     expect_refused(&rig, &raw, "sampling.max_tokens is 0: it must be in [1, 1048576]");
+    raw.sampling.max_tokens = UINT32_MAX;
+    expect_refused(&rig, &raw, "sampling.max_tokens is 4294967295: it must be in [1, 1048576]");
     raw.sampling.max_tokens = 1;
     raw.sampling.has_logprobs = true;
     raw.sampling.logprobs = 21;
