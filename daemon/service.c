@@ -290,6 +290,19 @@ warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
 }
 
 static enum status
+pin_document(struct kvasird *d, const struct dockey *key)
+{
+    enum status st = sched_pin(d->sched, key);
+    struct tokens *tokens = st == ST_NOT_FOUND ? memo_find(d->reader.registered, key) : NULL;
+
+    if (tokens == NULL) {
+        return st;
+    }
+    tokens_release(&tokens);
+    return ERR(ST_UNAVAILABLE, "document is registered, but not in the pool: warm it first");
+}
+
+static enum status
 forget_document(struct kvasird *d, const struct dockey *key)
 {
     bool was_registered = memo_forget(d->reader.registered, key);
@@ -396,7 +409,7 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
     switch (call->method) {
     case METHOD_GET: get_document(d, call, &key); break;
     case METHOD_WARM: warm_document(d, call, &key); break;
-    case METHOD_PIN: reply_empty(d, call, sched_pin(d->sched, &key)); break;
+    case METHOD_PIN: reply_empty(d, call, pin_document(d, &key)); break;
     case METHOD_UNPIN: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
     default: reply_empty(d, call, forget_document(d, &key)); break;
     }
