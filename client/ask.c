@@ -59,12 +59,12 @@ ask_load_docs(const struct cli_args *args, struct docs *docs)
 
 /* Reads a number option into a field and its has_ flag. */
 static enum status
-number_field(const struct cli_args *args, const char *name, uint64_t max, uint32_t *field,
-             protobuf_c_boolean *has)
+number_field(const struct cli_args *args, const char *name, uint64_t min, uint64_t max,
+             uint32_t *field, protobuf_c_boolean *has)
 {
     uint64_t value = 0;
 
-    TRY(cli_u64(args, name, 0, max, &value));
+    TRY(cli_u64(args, name, min, max, &value));
     *has = cli_has(args, name);
     *field = (uint32_t)value;
     return ST_OK;
@@ -107,9 +107,9 @@ fill_sampling(struct ask *ask)
     Kvasir__V1__Sampling *s = &ask->sampling;
 
     kvasir__v1__sampling__init(s);
-    TRY(number_field(args, "max-tokens", 1u << 20, &s->max_tokens, &s->has_max_tokens));
+    TRY(number_field(args, "max-tokens", 1, 1u << 20, &s->max_tokens, &s->has_max_tokens));
     TRY(float_field(args, "temperature", 100, &s->temperature, &s->has_temperature));
-    TRY(number_field(args, "top-k", 1u << 20, &s->top_k, &s->has_top_k));
+    TRY(number_field(args, "top-k", 0, 1u << 20, &s->top_k, &s->has_top_k));
     TRY(float_field(args, "top-p", 1, &s->top_p, &s->has_top_p));
     TRY(float_field(args, "min-p", 1, &s->min_p, &s->has_min_p));
     TRY(float_field(args, "repetition-penalty", 100, &s->repetition_penalty,
@@ -119,7 +119,7 @@ fill_sampling(struct ask *ask)
     if (cli_has(args, "logprobs") && !cli_has(args, "stream-json")) {
         return ERR(ST_INVALID, "--logprobs needs --stream-json to be seen");
     }
-    TRY(number_field(args, "logprobs", 20, &s->logprobs, &s->has_logprobs));
+    TRY(number_field(args, "logprobs", 0, 20, &s->logprobs, &s->has_logprobs));
     return fill_stops(ask);
 }
 
@@ -183,7 +183,7 @@ fill_request(struct ask *ask)
     kvasir__v1__generate_request__init(request);
     TRY(fill_sampling(ask));
     request->sampling = &ask->sampling;
-    TRY(number_field(args, "priority", 100, &request->priority, &request->has_priority));
+    TRY(number_field(args, "priority", 0, 100, &request->priority, &request->has_priority));
     request->has_ignore_end = cli_has(args, "ignore-end");
     request->ignore_end = request->has_ignore_end;
     request->has_salt = salt != NULL;
