@@ -92,9 +92,13 @@ START_TEST(an_operator_cancels_a_request_by_its_number)
     struct answer answer;
 
     asking_wait_tokens(asking, 1);
-    host_cancel_request(host, host_only_request(host));
+    uint64_t id = host_only_request(host);
+    host_cancel_request(host, id);
+    host_cancel_request(host, id); /* while it ends */
     asking_end(&asking, &answer);
     ck_assert_int_eq(answer.code, KVASIR_CANCELLED);
+    host_cancel_request(host, id); /* after its end */
+    ck_assert_uint_eq(host_counter(host, "requests_cancelled"), 1);
     assert_stopped_within_two_steps(host);
     host_stop(&host);
 }
