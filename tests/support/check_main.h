@@ -20,22 +20,30 @@
         exit(77);                                                                                  \
     } while (0)
 
+/* Runs the tests as one suite and returns what main returns. */
+static inline int
+check_run(const char *name, const TTest *const *tests, size_t count, double timeout_seconds)
+{
+    Suite *suite = suite_create(name);
+    TCase *tcase = tcase_create(name);
+
+    tcase_set_timeout(tcase, timeout_seconds);
+    for (size_t i = 0; i < count; i++) {
+        tcase_add_test(tcase, tests[i]);
+    }
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 #define CHECK_MAIN(name, ...)                                                                      \
     int main(void)                                                                                 \
     {                                                                                              \
         const TTest *const tests[] = {__VA_ARGS__};                                                \
-        Suite *suite = suite_create(name);                                                         \
-        TCase *tcase = tcase_create(name);                                                         \
-        tcase_set_timeout(tcase, 300);                                                             \
-        for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++) {                            \
-            tcase_add_test(tcase, tests[i]);                                                       \
-        }                                                                                          \
-        suite_add_tcase(suite, tcase);                                                             \
-        SRunner *runner = srunner_create(suite);                                                   \
-        srunner_run_all(runner, CK_NORMAL);                                                        \
-        int failed = srunner_ntests_failed(runner);                                                \
-        srunner_free(runner);                                                                      \
-        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;                                          \
+        return check_run(name, tests, sizeof(tests) / sizeof(tests[0]), 300);                      \
     }
 
 /* Seed of a random test: from TEST_SEED or fixed; printed so that a failure can be replayed. */

@@ -7,7 +7,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "model/template.h"
+#include "model/tokenizer.h"
 #include "tests/support/check_main.h"
 
 #define SEPARATOR "\n__ggml_vocab_test__\n"
@@ -195,119 +195,18 @@ START_TEST(a_vocabulary_knows_its_ends_and_its_start)
 }
 END_TEST
 
-struct prompt {
-    uint32_t ids[256];
-    size_t count;
-};
-
-static enum status
-keep_segment(void *arg, enum template_segment_kind kind, size_t document_index, const uint32_t *ids,
-             size_t count)
-{
-    struct prompt *prompt = arg;
-
-    (void)kind;
-    (void)document_index;
-    ck_assert_uint_le(prompt->count + count, sizeof(prompt->ids) / sizeof(prompt->ids[0]));
-    memcpy(prompt->ids + prompt->count, ids, count * sizeof(ids[0]));
-    prompt->count += count;
-    return ST_OK;
-}
-
-/* NULL if the real checkpoint is not on this machine. */
-static struct gguf *
-open_smollm2(void)
-{
-    const char *given = getenv("KVASIR_TEST_MODEL");
-    const char *cache = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-    struct gguf *gguf = NULL;
-    char path[512];
-
-    if (given != NULL) {
-        snprintf(path, sizeof(path), "%s", given);
-    } else {
-        snprintf(path, sizeof(path), "%s%s/kvasir/SmolLM2-135M-Instruct.Q4_1.gguf",
-                 cache != NULL  ? cache
-                 : home != NULL ? home
-                                : "",
-                 cache != NULL ? "" : "/.cache");
-    }
-    if (access(path, R_OK) != 0) {
-        printf("SKIP: no SmolLM2-135M-Instruct.Q4_1.gguf (KVASIR_TEST_MODEL or the cache)\n");
-        return NULL;
-    }
-    ck_assert_msg(gguf_open(path, &gguf) == ST_OK, "%s", status_detail());
-    return gguf;
-}
-
-/* Ids from the checkpoint's Jinja and PyPI's tokenizers; see tests/oracle/compare_tokenizers.py. */
-START_TEST(smollm2_reads_a_chat_as_its_own_template_has_it)
-{
-    static const uint32_t wanted[] = {
-        1,     9690,  198,  2683, 359,   253,  5356, 5646, 11173, 3365, 3511, 308,   34519,
-        28,    7018,  411,  407,  19712, 8182, 2,    198,  1,     4093, 198,  10576, 4150,
-        357,   281,   216,  33,   41,    40,   36,   47,   2,     198,  1,    520,   9531,
-        198,   46844, 5443, 30,   2,     198,  1,    4093, 198,   3528, 1209, 42,    37366,
-        15107, 116,   243,  47,   198,   2,    198,  1,    520,   9531, 198,
-    };
-    static const char last[] = "And now: caf\xC3\xA9 \xF0\x9F\xA6\x99?\n";
-    const struct template_message chat[] = {{"user", "Who wrote it in 1984?", 21},
-                                            {"assistant", "Nobody knows.", 13},
-                                            {"user", last, sizeof(last) - 1}};
-    struct gguf *gguf = open_smollm2();
-    struct tokenizer *tokenizer = NULL;
-    struct tokenizer_scratch *scratch = NULL;
-    struct prompt prompt = {.count = 0};
-    size_t length;
-
-    if (gguf == NULL) {
-        return;
-    }
-    ck_assert_msg(tokenizer_new(gguf, &tokenizer) == ST_OK, "%s", status_detail());
-    ck_assert_int_eq(tokenizer_scratch_new(&scratch), ST_OK);
-    const char *jinja = tokenizer_chat_template(tokenizer, &length);
-    ck_assert_int_eq(template_detect(jinja, length), TEMPLATE_CHATML);
-    ck_assert_int_eq(template_render_chat(TEMPLATE_CHATML, tokenizer, scratch, chat, 3, NULL, 0,
-                                          keep_segment, &prompt),
-                     ST_OK);
-    ck_assert_uint_eq(prompt.count, sizeof(wanted) / sizeof(wanted[0]));
-    ck_assert_mem_eq(prompt.ids, wanted, sizeof(wanted));
-    ck_assert(tokenizer_is_end(tokenizer, 2) && !tokenizer_adds_bos(tokenizer));
-    tokenizer_scratch_destroy(&scratch);
-    tokenizer_destroy(&tokenizer);
-    gguf_close(&gguf);
-}
-END_TEST
-
-static int
-run(void)
-{
-    Suite *suite = suite_create("tokenizer_vectors");
-    TCase *tcase = tcase_create("tokenizer_vectors");
-    SRunner *runner = srunner_create(suite);
-
-    tcase_set_timeout(tcase, 300);
-    tcase_add_test(tcase, every_vector_of_every_vocabulary_passes);
-    tcase_add_test(tcase, vectors_pass_where_memory_may_not_be_executable);
-    tcase_add_test(tcase, different_vocabularies_have_different_fingerprints);
-    tcase_add_test(tcase, smollm2_reads_a_chat_as_its_own_template_has_it);
-    tcase_add_test(tcase, a_vocabulary_knows_its_ends_and_its_start);
-    suite_add_tcase(suite, tcase);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
-}
-
 int
 main(void)
 {
+    const TTest *const tests[] = {every_vector_of_every_vocabulary_passes,
+                                  vectors_pass_where_memory_may_not_be_executable,
+                                  different_vocabularies_have_different_fingerprints,
+                                  a_vocabulary_knows_its_ends_and_its_start};
     char path[512];
 
     path_of(vocabularies[0], "", path);
     if (access(path, R_OK) != 0) {
         CHECK_SKIP_PROGRAM("no vocabularies: set KVASIR_SHARED_DATA to shared/data");
     }
-    return run();
+    return check_run("tokenizer_vectors", tests, sizeof(tests) / sizeof(tests[0]), 300);
 }
