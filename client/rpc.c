@@ -154,6 +154,7 @@ make_sockets(struct rpc *rpc)
     }
     /* Not ZMQ_IMMEDIATE: with it libzmq drops unread replies when the connection ends. */
     TRY(frames_configure(rpc->dealer, ZMQ_DEALER, RPC_HWM, WIRE_CLIENT_BYTES_MAX));
+    TRY(frames_watch_connection(rpc->dealer));
     if (zmq_setsockopt(rpc->monitor, ZMQ_LINGER, &linger, sizeof(linger)) != 0
         || zmq_socket_monitor(rpc->dealer, monitor_url, MONITOR_EVENTS) != 0
         || zmq_connect(rpc->monitor, monitor_url) != 0) {

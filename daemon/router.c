@@ -48,6 +48,9 @@ bind_socket(struct router *router, const char *dir, enum router_socket which)
     }
     TRY(frames_configure(router->sockets[which], ZMQ_ROUTER, plans[which].hwm,
                          plans[which].bytes_max));
+    if (which != ROUTER_WORKER) {
+        TRY(frames_watch_connection(router->sockets[which]));
+    }
     TRY(endpoint_path(dir, plans[which].name, path));
     TRY(endpoint_url(dir, plans[which].name, url));
     if (zmq_bind(router->sockets[which], url) != 0) {

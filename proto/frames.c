@@ -168,9 +168,6 @@ frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max)
     TRY(set_int(socket, ZMQ_LINGER, 0));
     TRY(set_int(socket, ZMQ_SNDHWM, hwm));
     TRY(set_int(socket, ZMQ_RCVHWM, hwm));
-    TRY(set_int(socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS));
-    TRY(set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS));
-    TRY(set_int(socket, ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS));
     if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes_max, sizeof(bytes_max)) != 0) {
         return ERR(ST_SYSTEM, "zmq_setsockopt ZMQ_MAXMSGSIZE: %s", zmq_strerror(errno));
     }
@@ -179,4 +176,12 @@ frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max)
         TRY(set_int(socket, ZMQ_ROUTER_HANDOVER, 1));
     }
     return ST_OK;
+}
+
+enum status
+frames_watch_connection(void *socket)
+{
+    TRY(set_int(socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS));
+    TRY(set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS));
+    return set_int(socket, ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS);
 }

@@ -39,8 +39,12 @@ struct frame {
  * (detail says which).  ST_SYSTEM. */
 enum status frames_send(void *socket, const struct frame *parts, size_t count);
 
-/* Common options of all sockets of ours: linger 0, small high-water marks, message cap, ZMTP
- * heartbeats; ROUTER: mandatory, handover. */
+/* Common options of all sockets of ours: linger 0, small high-water marks, message cap; ROUTER:
+ * mandatory, handover. */
 enum status frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max);
+
+/* Has libzmq drop a connection whose other side is silent for 6 s: between clients and kvasird.  Not
+ * for workers, who have heartbeats of their own, as long as --worker-liveness says. */
+enum status frames_watch_connection(void *socket);
 
 #endif

@@ -120,6 +120,29 @@ START_TEST(sending_to_a_stranger_or_a_full_queue_is_unavailable)
 }
 END_TEST
 
+static int
+heartbeat_ms(void *socket)
+{
+    int value = -1;
+    size_t size = sizeof(value);
+
+    ck_assert_int_eq(zmq_getsockopt(socket, ZMQ_HEARTBEAT_IVL, &value, &size), 0);
+    return value;
+}
+
+/* libzmq's patience must not cut short the --worker-liveness that an operator chose. */
+START_TEST(only_who_asks_for_it_loses_a_silent_connection)
+{
+    struct pair pair = pair_new();
+
+    ck_assert_int_eq(heartbeat_ms(pair.router), 0);
+    ck_assert_int_eq(frames_watch_connection(pair.router), ST_OK);
+    ck_assert_int_gt(heartbeat_ms(pair.router), 0);
+    ck_assert_int_eq(heartbeat_ms(pair.dealer), 0);
+    pair_destroy(&pair);
+}
+END_TEST
+
 START_TEST(the_runtime_directory_is_found_in_the_documented_order)
 {
     char dir[ENDPOINT_PATH_MAX], url[ENDPOINT_URL_MAX], text[200];
@@ -151,4 +174,5 @@ END_TEST
 
 CHECK_MAIN("frames", frames_travel_both_ways_whole, a_message_of_too_many_frames_is_dropped_whole,
            sending_to_a_stranger_or_a_full_queue_is_unavailable,
+           only_who_asks_for_it_loses_a_silent_connection,
            the_runtime_directory_is_found_in_the_documented_order)
