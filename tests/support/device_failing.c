@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of device of tests/support/failing_worker: a CPU that breaks in the middle of its work,
- * after as many steps as $KVASIR_TEST_STEPS says. */
+ * after as many steps as $KVASIR_TEST_STEPS says, or gets the signal $KVASIR_TEST_SIGNAL then. */
 #include "worker/device.h"
 
 #include <stdlib.h>
@@ -19,10 +19,12 @@ static enum status
 ops_new(struct ops_config config, struct ops **ops_out)
 {
     const char *steps = getenv("KVASIR_TEST_STEPS");
+    const char *signo = getenv("KVASIR_TEST_SIGNAL");
 
     TRY(ops_cpu_new(config, ops_out));
     /* One more: the engine waits once when it is made. */
     failing_ops_break(*ops_out, steps == NULL ? 1 : 1 + (uint32_t)strtoul(steps, NULL, 10));
+    failing_ops_raise(signo == NULL ? 0 : (int)strtol(signo, NULL, 10));
     return ST_OK;
 }
 

@@ -14,4 +14,7 @@
 /* `calls` calls of ops->finish go well; 0: none. */
 void failing_ops_break(struct ops *ops, uint32_t calls);
 
+/* What would fail sends this process the signal instead, once; all goes well if it lives on. */
+void failing_ops_raise(int signo);
+
 #endif
