@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json files against the ids of the tokenizers package (make_tokenizer_goldens.py), and one
- * of them spoilt in many ways. */
+/* tokenizer.json files against the ids of the tokenizers package (make_tokenizer_goldens.py), and
+ * one of them spoilt in many ways. */
 #include <inttypes.h>
 #include <string.h>
 
