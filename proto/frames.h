@@ -43,7 +43,7 @@ enum status frames_send(void *socket, const struct frame *parts, size_t count);
  * mandatory, handover. */
 enum status frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max);
 
-/* Has libzmq drop a connection whose other side is silent for 6 s: between clients and kvasird. 
+/* Has libzmq drop a connection whose other side is silent for 6 s: between clients and kvasird.
  * Not for workers, who have heartbeats of their own, as long as --worker-liveness says. */
 enum status frames_watch_connection(void *socket);
 

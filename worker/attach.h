@@ -62,7 +62,7 @@ struct attachment {
     struct attach_memory memory;
 };
 
-/* Into zeroed storage, which the workspace may point into; on failure nothing is left open. 
+/* Into zeroed storage, which the workspace may point into; on failure nothing is left open.
  * ST_INVALID: refused, or kvasird says something that this worker cannot be; ST_UNAVAILABLE: no
  * daemon, it went away, or stop_fd. */
 enum status attach_open(const struct attach_options *options, struct attachment *attachment);
