@@ -103,7 +103,8 @@ take_normalizer(struct reading *reading, const struct json_view *part)
         reading->composes = true;
         return ST_OK;
     }
-    if (is_string(part, "type", "Prepend") && is_string(part, "prepend", SPACE_MARK)) {
+    if (is_string(part, "type", "Prepend") && is_string(part, "prepend", SPACE_MARK)
+        && !reading->prepends_space) {
         reading->prepends_space = true;
         return ST_OK;
     }
@@ -118,9 +119,6 @@ take_normalizer(struct reading *reading, const struct json_view *part)
 static enum status
 add_pattern(struct reading *reading, const struct json_view *part, struct gguf_string pattern)
 {
-    if (reading->is_byte_level || reading->is_metaspace) {
-        return REFUSE(part, "%s", "type: nothing is served behind ByteLevel or Metaspace");
-    }
     if (reading->pattern_count == PRETOKENIZER_PATTERNS_MAX) {
         return REFUSE(part, "type: more than %d split patterns", PRETOKENIZER_PATTERNS_MAX);
     }
@@ -158,6 +156,9 @@ take_pre_tokenizer(struct reading *reading, const struct json_view *part)
 {
     bool flag;
 
+    if (reading->is_byte_level || reading->is_metaspace) {
+        return REFUSE(part, "%s", "type: nothing is served behind ByteLevel or Metaspace");
+    }
     if (is_string(part, "type", "Split")) {
         struct json_view pattern;
         struct gguf_string text;
@@ -257,7 +258,8 @@ choose_kind(struct reading *reading)
                    : ERR(st, "%s: key pre_tokenizer: %s", reading->load->file, status_detail());
     }
     if (!has_bytes || reading->composes || reading->pattern_count > 0 || traits.takes_whole_words
-        || reading->replaces_space == reading->is_metaspace) {
+        || reading->replaces_space == reading->is_metaspace
+        || (reading->prepends_space && reading->is_metaspace)) {
         return REFUSE(model, "%s", "type: a BPE neither over bytes nor of SentencePiece's kind");
     }
     tokenizer->kind = TOKENIZER_SPM;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode FILE.gguf | encode tokenizer.json VOCAB_SIZE: texts from stdin, each ended by NUL, to
  * lines of token ids; special tokens are taken where they are written.  For comparisons with other
- * tokenizers (compare_tokenizers.py). */
+ * tokenizers (compare_tokenizer_json.py). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

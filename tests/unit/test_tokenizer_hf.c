@@ -327,6 +327,12 @@ static const struct refusal {
     {"llama3", "[\"e\",\"r\"]", "\"er\"", "key model.merges: merge "},
     {"llama3", "[\"e\",\"r\"]", "[\"e\",\"zzz\"]", "key model.merges: merge "},
     {"llama3", "\"unk_token\":null", "\"unk_token\":\"x\"", NULL}, /* all bytes are there */
+    {"smollm", "\"type\":\"Digits\",\"individual_digits\":true",
+     "\"type\":\"ByteLevel\",\"add_prefix_space\":false",
+     "key pre_tokenizer.pretokenizers[1].type: nothing is served behind ByteLevel"},
+    {"spm_first", "\"normalizer\":null",
+     "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"}",
+     "key model.type: a BPE neither over bytes nor"},
     {"qwen2", "\"normalized\":false", "\"normalized\":true",
      "key added_tokens[0].normalized: \"<|begin|>\" is looked for in normalised text"},
     {"spm_first", "\"split\":false", "\"split\":true", "key pre_tokenizer.split is true"},
