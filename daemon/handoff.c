@@ -235,6 +235,8 @@ send_orders(struct handoff *h, struct connection *c)
     reply.has_step_tokens = reply.has_heartbeat_ms = true;
     reply.step_tokens = h->config.step_tokens;
     reply.heartbeat_ms = h->config.heartbeat_ms;
+    reply.has_is_deterministic = true;
+    reply.is_deterministic = h->config.is_deterministic;
     reply.has_block_count = is_present;
     reply.block_count = h->arenas.block_count;
     return datagram_send(c->socket, &reply.base, fds, is_present ? ARENA_INDEX_COUNT : 0);

@@ -37,6 +37,10 @@ static const struct conf_option table[] = {
      AT(block_tokens)},
     {"kv-type", CONF_STRING, "auto", 0, 0, "TYPE",
      "element of K and V: f32 (cpu), bf16 (cuda); auto is f32", AT(kv_type)},
+    {"deterministic", CONF_BOOL, "false", 0, 0, NULL,
+     "a token's result never depends on what else is computed with it; costs speed on CUDA, "
+     "holds on the CPU anyway",
+     AT(deterministic)},
     {"eviction", CONF_STRING, "lru", 0, 0, "POLICY", "which documents go when room is needed",
      AT(eviction)},
     {"reserve-tokens", CONF_U64, "256", 1, RESERVE_TOKENS_MAX, "N",

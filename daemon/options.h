@@ -17,6 +17,7 @@ struct options {
     char *kv_memory; /* options_kv_memory reads it */
     uint64_t block_tokens;
     char *kv_type;
+    bool deterministic;
     char *eviction;
     uint64_t reserve_tokens;
     uint64_t max_waiting;

@@ -170,6 +170,7 @@ start_handoff(struct kvasird *d)
         .block_tokens = (uint32_t)d->options.block_tokens,
         .step_tokens = (uint32_t)d->options.step_tokens,
         .heartbeat_ms = (uint32_t)d->options.heartbeat,
+        .is_deterministic = d->options.deterministic,
         .kv_memory = kv_memory.bytes,
         .kv_percent = kv_memory.percent,
     };

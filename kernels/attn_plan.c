@@ -8,7 +8,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define SHARE_KEYS_MIN 256 /* below it a partial costs more than it saves */
+#define SHARE_KEYS_MIN 256  /* below it a partial costs more than it saves */
+#define FIXED_KEYS_MIN 1024 /* likewise, where every row pays for its partials */
 
 static uint32_t
 tiles_of(uint32_t n_tokens)
@@ -151,25 +152,57 @@ splits_of(const struct attn_plan_work *work, const struct attn_plan *plan,
     return splits == 0 ? 1 : splits;
 }
 
+/* Key tiles of all segments but the own one, which is the last: the same for every row. */
+static uint32_t
+document_tiles(const struct attn_plan_work *work, const struct attn_seq *seq)
+{
+    uint32_t tiles = 0;
+
+    for (uint32_t s = 0; s + 1 < seq->n_segs; s++) {
+        tiles += tiles_of(work->segs[seq->seg_first + s].n_tokens);
+    }
+    return tiles;
+}
+
+static uint32_t
+fixed_splits(const struct attn_plan_work *work, const struct attn_seq *seq)
+{
+    const uint32_t part = FIXED_KEYS_MIN / ATTN_PLAN_TILE;
+    uint32_t parts = (document_tiles(work, seq) + part - 1) / part;
+
+    return 1 + (parts < ATTN_PLAN_FIXED_SPLITS ? parts : ATTN_PLAN_FIXED_SPLITS - 1);
+}
+
+/* The key tile at which split `i` of a row tile with `tiles` begins; at `splits`, its end. */
+static uint32_t
+tile_of_split(const struct attn_plan_work *work, const struct attn_seq *seq, uint32_t tiles,
+              uint32_t splits, uint32_t i)
+{
+    if (!work->is_fixed || splits == 1 || i == splits) {
+        return (uint32_t)((uint64_t)tiles * i / splits);
+    }
+    return (uint32_t)((uint64_t)document_tiles(work, seq) * i / (splits - 1));
+}
+
 static void
 plan_sequence(const struct attn_plan_work *work, uint32_t index, struct cut *cut,
               struct attn_plan *plan)
 {
     const struct attn_seq *seq = &work->seqs[index];
-    uint32_t splits = splits_of(work, plan, seq, cut);
+    uint32_t splits = work->is_fixed ? fixed_splits(work, seq) : splits_of(work, plan, seq, cut);
     uint32_t base = ATTN_ITEM_DIRECT;
 
     if (splits > 1) {
         base = reserve_partials(plan, seq, splits);
-        cut->spare -= row_tiles(work, seq) * splits;
+        cut->spare -= work->is_fixed ? 0 : row_tiles(work, seq) * splits;
     }
     for (uint32_t row = 0; row < seq->n_rows * work->group; row += work->tile_rows) {
         uint32_t pos = last_position(work, seq, row);
         uint32_t tiles = count_tiles(work, seq, pos);
 
         for (uint32_t i = 0; i < splits; i++) {
-            uint32_t from = (uint32_t)((uint64_t)tiles * i / splits);
-            uint32_t to = (uint32_t)((uint64_t)tiles * (i + 1) / splits);
+            uint32_t from = tile_of_split(work, seq, tiles, splits, i);
+            uint32_t to = tile_of_split(work, seq, tiles, splits, i + 1);
 
             push_item(plan, (struct attn_item){
                                 .seq = index,
@@ -213,6 +246,40 @@ attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_
     return items > UINT32_MAX ? UINT32_MAX : (uint32_t)items;
 }
 
+uint32_t
+attn_plan_items_fixed(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_rows)
+{
+    uint64_t tiles = ((uint64_t)rows * group + tile_rows - 1) / tile_rows + seqs;
+    uint64_t items = ATTN_PLAN_FIXED_SPLITS * tiles + ATTN_PLAN_ITEMS_STEP;
+
+    return items > UINT32_MAX ? UINT32_MAX : (uint32_t)items;
+}
+
+/* Fixed cuts are all or nothing: one left out would change a result. */
+static enum status
+check_fixed_room(const struct attn_plan_work *work, const struct attn_plan *plan)
+{
+    uint64_t items = ATTN_PLAN_ITEMS_STEP;
+    uint64_t partials = 0;
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        uint64_t splits = fixed_splits(work, &work->seqs[i]);
+
+        rows += work->seqs[i].n_rows;
+        items += splits * row_tiles(work, &work->seqs[i]);
+        partials += splits * work->seqs[i].n_rows;
+    }
+    if (items > plan->items_max || partials > plan->partials_max || rows > plan->merge_rows_max) {
+        return ERR(
+            ST_NO_MEMORY,
+            "fixed attention plan: %llu items, %llu partials, %llu rows; room for %u, %u, %u",
+            (unsigned long long)items, (unsigned long long)partials, (unsigned long long)rows,
+            plan->items_max, plan->partials_max, plan->merge_rows_max);
+    }
+    return ST_OK;
+}
+
 enum status
 attn_plan_make(const struct attn_plan_work *work, struct attn_plan *plan)
 {
@@ -225,6 +292,9 @@ attn_plan_make(const struct attn_plan_work *work, struct attn_plan *plan)
     if (whole > plan->items_max) {
         return ERR(ST_NO_MEMORY, "attention plan: %llu row tiles, room for %u items",
                    (unsigned long long)whole, plan->items_max);
+    }
+    if (work->is_fixed) {
+        TRY(check_fixed_room(work, plan));
     }
     cut.share = share_tiles(work);
     cut.spare = plan->items_max - (uint32_t)whole;

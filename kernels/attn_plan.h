@@ -10,6 +10,7 @@
 #ifndef KERNELS_ATTN_PLAN_H
 #define KERNELS_ATTN_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -21,6 +22,8 @@ extern "C" {
 
 #define ATTN_PLAN_TILE       64 /* keys */
 #define ATTN_PLAN_SPLITS_MAX 64
+#define ATTN_PLAN_FIXED_SPLITS                                                                     \
+    9 /* at most, of a fixed cut: eight of the documents and one of the own tokens */
 #define ATTN_PLAN_ITEMS_STEP                                                                       \
     8 /* items are filled up to a multiple, so that their number is steady */
 #define ATTN_ITEM_DIRECT UINT32_MAX
@@ -43,6 +46,9 @@ struct attn_plan_work {
     uint32_t group;     /* H / Hkv */
     uint32_t tile_rows; /* packed rows of a CTA: 64 in lazy_prefill, 16 in lazy_decode */
     uint32_t ctas;      /* that run at once, for each key/value head */
+    /* A sequence is cut by its documents alone, never by what else the step holds: each row has the
+     * same partials whenever it is computed.  `ctas` and wave_tiles say nothing then. */
+    bool is_fixed;
     /* Key tiles a CTA should get where there is work for more than one wave of CTAs; 0: cut for one
      * wave only, and leave more than that whole. */
     uint32_t wave_tiles;
@@ -66,8 +72,13 @@ struct attn_plan {
 uint32_t attn_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_rows,
                              uint32_t ctas);
 
+/* The same for fixed cuts: an item for each part of each row tile.  The partials of a row are at
+ * most ATTN_PLAN_FIXED_SPLITS. */
+uint32_t attn_plan_items_fixed(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t tile_rows);
+
 /* Items are ordered heaviest first where they differ by much (tile_rows > 16), so that the last
- * CTAs to finish are short.  ST_NO_MEMORY: fewer than one item a row tile. */
+ * CTAs to finish are short.  ST_NO_MEMORY: fewer than one item a row tile, or with fixed cuts no
+ * room for all parts. */
 enum status attn_plan_make(const struct attn_plan_work *work, struct attn_plan *plan);
 
 #ifdef __cplusplus

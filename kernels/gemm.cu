@@ -6,6 +6,11 @@
 // An algorithm is chosen per (N, K, bucket of M, type of y): at the first use the candidates of the
 // heuristic are timed on the caller's own buffers and the fastest stays.  The engine's warm-up
 // touches every bucket, so that no step of a request ever measures (or synchronises).
+// Deterministic: a row must not depend on its company, nor on what was fastest when this process
+// started.  So every product has the same M (more rows are more products, fewer are padded), the
+// algorithm is cuBLASLt's first for that shape, not the fastest measured, and none that splits K.
+// M = 128 is where reading the weights still covers the arithmetic (H200: 166 rows), so a decode
+// step costs hardly more; a long prompt reads the weights once for each 128 of its rows.
 // Numerics: bf16 in, float32 accumulation.
 #include "kernels/gemm_cuda.h"
 
@@ -71,6 +76,7 @@ problem_init(const gemm_args &args, Problem *problem)
 } // namespace
 
 struct gemm_cuda {
+    bool is_deterministic;
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
     void *workspace;
@@ -133,6 +139,10 @@ choose(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t st
     CUBLAS_TRY(cublasLtMatmulAlgoGetHeuristic(gemm->handle, &problem.op, &problem.w, &problem.x,
                                               &problem.y, &problem.y, gemm->preference, kCandidates,
                                               found, &n_found));
+    if (gemm->is_deterministic && n_found > 0) {
+        entry->algo = found[0].algo;
+        return ST_OK;
+    }
     for (int i = 0; i < n_found; i++) {
         try_candidate(gemm, args, problem, found[i].algo, stream, &best_ms, entry);
     }
@@ -187,21 +197,57 @@ multiply(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t 
     return run(gemm, args, problem, algo, stream);
 }
 
+enum status
+multiply_any(gemm_cuda *gemm, const gemm_args &args, cudaStream_t stream)
+{
+    Problem problem;
+
+    TRY(problem_init(args, &problem));
+    return multiply(gemm, args, problem, stream);
+}
+
+enum status
+multiply_fixed(gemm_cuda *gemm, gemm_args args, cudaStream_t stream)
+{
+    const uint32_t rows = args.M;
+    const size_t x_bytes = (size_t)GEMM_CUDA_FIXED_ROWS * args.K * 2;
+    const size_t y_bytes = (size_t)GEMM_CUDA_FIXED_ROWS * args.N * (args.is_y_f32 ? 4 : 2);
+    const cublasLtMatmulAlgo_t *algo = NULL;
+    Problem problem;
+
+    args.M = GEMM_CUDA_FIXED_ROWS;
+    TRY(problem_init(args, &problem));
+    TRY(require_entry(gemm, args, problem, stream, &algo));
+    for (uint32_t row = 0; row < rows; row += GEMM_CUDA_FIXED_ROWS) {
+        TRY(run(gemm, args, problem, algo, stream));
+        args.x = (const char *)args.x + x_bytes;
+        args.y = (char *)args.y + y_bytes;
+    }
+    return ST_OK;
+}
+
 } // namespace
 
 extern "C" enum status
-gemm_cuda_new(struct gemm_cuda **gemm_out)
+gemm_cuda_new(bool is_deterministic, struct gemm_cuda **gemm_out)
 {
     gemm_cuda *gemm = new (std::nothrow) gemm_cuda();
     size_t bytes = kWorkspaceBytes;
+    const uint32_t reductions =
+        is_deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_MASK;
 
     if (gemm == NULL) {
         return ERR(ST_NO_MEMORY, "gemm state");
     }
+    gemm->is_deterministic = is_deterministic;
     if (cublasLtCreate(&gemm->handle) != CUBLAS_STATUS_SUCCESS
         || cublasLtMatmulPreferenceCreate(&gemm->preference) != CUBLAS_STATUS_SUCCESS
         || cublasLtMatmulPreferenceSetAttribute(
                gemm->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes))
+               != CUBLAS_STATUS_SUCCESS
+        || cublasLtMatmulPreferenceSetAttribute(gemm->preference,
+                                                CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                &reductions, sizeof(reductions))
                != CUBLAS_STATUS_SUCCESS
         || cudaEventCreate(&gemm->begin) != cudaSuccess
         || cudaEventCreate(&gemm->end) != cudaSuccess
@@ -245,14 +291,12 @@ gemm_cuda_destroy(struct gemm_cuda **gemm_in)
 extern "C" enum status
 gemm_cuda_run(struct gemm_cuda *gemm, struct gemm_args args, void *stream)
 {
-    Problem problem;
-
     if (args.M == 0) {
         return ST_OK;
     }
     if (args.K % 8 != 0 || args.N % 8 != 0) {
         return ERR(ST_INVALID, "gemm: N %u and K %u must be multiples of 8", args.N, args.K);
     }
-    TRY(problem_init(args, &problem));
-    return multiply(gemm, args, problem, (cudaStream_t)stream);
+    return gemm->is_deterministic ? multiply_fixed(gemm, args, (cudaStream_t)stream)
+                                  : multiply_any(gemm, args, (cudaStream_t)stream);
 }

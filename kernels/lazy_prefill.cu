@@ -58,11 +58,12 @@ prefill_kernel(const __grid_constant__ lazy_prefill_args args,
                const __grid_constant__ attn_device_plan plan)
 {
     extern __shared__ __align__(1024) uint8_t shared[];
-    const attn_item item = plan.items[blockIdx.y];
+    const uint32_t head = blockIdx.x % args.desc.layout.Hkv;
+    const attn_item item = plan.items[blockIdx.x / args.desc.layout.Hkv];
     if (item.seq == ATTN_ITEM_NONE) {
         return;
     }
-    const AttnTile tile = {item.seq, item.row_begin, blockIdx.x, item.key_begin, item.key_end};
+    const AttnTile tile = {item.seq, item.row_begin, head, item.key_begin, item.key_end};
     RowState<D> state;
 
     lazy_attn_run<D, 4>(args.desc, args.q, plan.angles, tile, shared, state);
@@ -74,7 +75,8 @@ enum status
 launch(const lazy_prefill_args &args, const attn_device_plan &plan, cudaStream_t stream)
 {
     const size_t shared_bytes = lazy_attn_shared_bytes(D);
-    const dim3 grid(args.desc.layout.Hkv, plan.n_items); // all heads of the heaviest item first
+    // All heads of the heaviest item first; in x alone, since y ends at 65,535.
+    const dim3 grid(args.desc.layout.Hkv * plan.n_items);
 
     CU_TRY(cudaFuncSetAttribute(prefill_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)shared_bytes));

@@ -30,6 +30,9 @@ struct ops;
 
 struct ops_config {
     uint32_t threads; /* cpu: threads that share an operation, 1.. OPS_THREADS_MAX */
+    /* A row's results never depend on the other rows of a call, bit for bit.  The CPU's never do;
+     * CUDA then pays for it. */
+    bool is_deterministic;
     /* cuda: the model's attention and the bounds of a step, for what begin_step prepares */
     uint32_t H;
     uint32_t Hkv;
@@ -54,7 +57,10 @@ struct ops {
     const char *name; /* "cpu", "cuda" */
     size_t
         activation_bytes; /* of one element of x, q, out...: 4 (f32) on the CPU, 2 (bf16) on CUDA */
-    void *state;          /* thread pool or stream; owned by the instance */
+    /* Rows that gemm touches come in multiples of this: x must be readable, y is overwritten up to
+     * it, whatever M is.  1: M rows. */
+    uint32_t row_multiple;
+    void *state; /* thread pool or stream; owned by the instance */
 
     /* Lets the calling thread use the instance; once a thread, before anything else. */
     enum status (*bind)(const struct ops *);

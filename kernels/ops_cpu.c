@@ -233,6 +233,7 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
     }
     cpu->ops = (struct ops){
         .name = "cpu",
+        .row_multiple = 1,
         .activation_bytes = sizeof(float),
         .state = cpu,
         .alloc = cpu_alloc,

@@ -54,7 +54,8 @@ struct cuda_state {
     char *plan;      /* its twin on the device */
     float *angles;   /* prefill sequences first, then decode */
     size_t angle_rows_max;
-    float *partials[PARTS]; /* o, then ml */
+    float *partials; /* o, then ml; of one kind of attention after the other, in order */
+    uint32_t partials_max;
 
     struct attn_device_plan device_plan[PARTS]; /* of this step */
     uint32_t n_merge_rows[PARTS];
@@ -193,6 +194,14 @@ send_plan(struct cuda_state *state, size_t from, size_t bytes)
     return ST_OK;
 }
 
+/* Deterministic: all rows go through the kernel of lazy_prefill, since lazy_decode sums in another
+ * order. */
+static uint32_t
+tile_rows(const struct cuda_state *state, enum part part)
+{
+    return part == DECODE && !state->config.is_deterministic ? DECODE_ROWS : PREFILL_ROWS;
+}
+
 /* Plans one kind of attention, sends the plan and computes its angles from row *angle_rows on. */
 static enum status
 begin_part(struct cuda_state *state, const struct attn_step *step, enum part part,
@@ -206,18 +215,18 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
         .merge_rows = (void *)(state->plan_host + state->at.part[part].merge_rows),
         .merge_first = (void *)(state->plan_host + state->at.part[part].merge_first),
         .merge_rows_max = state->config.rows_max,
-        .partials_max = PARTIALS_MAX,
+        .partials_max = state->partials_max,
     };
 
-    TRY(attn_plan_make(
-        &(struct attn_plan_work){.seqs = seqs,
-                                 .n_seqs = n_seqs,
-                                 .segs = step->segs,
-                                 .group = step->H / step->layout.Hkv,
-                                 .tile_rows = part == DECODE ? DECODE_ROWS : PREFILL_ROWS,
-                                 .ctas = state->ctas[part],
-                                 .wave_tiles = part == DECODE ? DECODE_TILES : 0},
-        &plan));
+    TRY(attn_plan_make(&(struct attn_plan_work){.seqs = seqs,
+                                                .n_seqs = n_seqs,
+                                                .segs = step->segs,
+                                                .group = step->H / step->layout.Hkv,
+                                                .tile_rows = tile_rows(state, part),
+                                                .is_fixed = state->config.is_deterministic,
+                                                .ctas = state->ctas[part],
+                                                .wave_tiles = part == DECODE ? DECODE_TILES : 0},
+                       &plan));
     for (uint32_t i = 0; i < n_seqs; i++) {
         angle_first[i] = (uint32_t)*angle_rows;
         *angle_rows += (size_t)seqs[i].n_rows * seqs[i].n_segs;
@@ -236,8 +245,8 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
         .angles = {state->angles, (const void *)(state->plan + state->at.part[part].angles)},
         .items = (const void *)(state->plan + state->at.part[part].items),
         .n_items = n_seqs > 0 ? plan.n_items : 0,
-        .o = state->partials[part],
-        .ml = state->partials[part] + (size_t)PARTIALS_MAX * step->H * step->layout.D,
+        .o = state->partials,
+        .ml = state->partials + (size_t)state->partials_max * step->H * step->layout.D,
     };
     return attn_angles_cuda(
         (struct attn_angles_args){.segs = (const void *)(state->plan + state->at.segs),
@@ -343,7 +352,13 @@ cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
 {
     const struct cuda_state *state = state_of(ops);
 
-    TRY(lazy_decode_cuda(args.desc, args.q, out, state->device_plan[DECODE], state->stream));
+    if (state->config.is_deterministic) {
+        TRY(lazy_prefill_cuda(
+            (struct lazy_prefill_args){.desc = args.desc, .q = args.q, .out = out},
+            state->device_plan[DECODE], state->stream));
+    } else {
+        TRY(lazy_decode_cuda(args.desc, args.q, out, state->device_plan[DECODE], state->stream));
+    }
     return join(state, DECODE, &args.desc, out);
 }
 
@@ -371,9 +386,7 @@ cuda_destroy(struct ops *ops)
          */
         graph_cuda_destroy(&state->graphs);
         gemm_cuda_destroy(&state->gemm);
-        for (int k = 0; k < PARTS; k++) {
-            (void)cudaFree(state->partials[k]);
-        }
+        (void)cudaFree(state->partials);
         (void)cudaFree(state->angles);
         (void)cudaFree(state->plan);
         (void)cudaFreeHost(state->plan_host);
@@ -409,32 +422,45 @@ check_device(uint32_t *sm_count_out)
     return ST_OK;
 }
 
+/* Items and partials that the plans of a step may need. */
+static void
+size_plan(struct cuda_state *state)
+{
+    const struct ops_config *config = &state->config;
+    const uint32_t group = config->H / config->Hkv;
+
+    for (int k = 0; k < PARTS; k++) {
+        uint32_t rows = k == DECODE ? config->seqs_max : config->rows_max;
+        uint32_t tile = tile_rows(state, (enum part)k);
+
+        state->items_max[k] =
+            config->is_deterministic
+                ? attn_plan_items_fixed(rows, config->seqs_max, group, tile)
+                : attn_plan_items_max(rows, config->seqs_max, group, tile, state->ctas[k]);
+    }
+    state->partials_max =
+        config->is_deterministic ? config->rows_max * ATTN_PLAN_FIXED_SPLITS : PARTIALS_MAX;
+}
+
 static enum status
 state_init(struct cuda_state *state, const struct ops_config *config, uint32_t sm_count)
 {
-    const size_t partial_floats = (size_t)PARTIALS_MAX * config->H * (config->D + 2);
-    const uint32_t group = config->H / config->Hkv;
-
     state->config = *config;
     CU_TRY(cudaGetDevice(&state->device));
     /* Two CTAs a multiprocessor in lazy_prefill.  In lazy_decode one: a second one on the same
      * multiprocessor makes both slower, and one request alone is done sooner (measured). */
     state->ctas[PREFILL] = (2 * sm_count + config->Hkv - 1) / config->Hkv;
     state->ctas[DECODE] = sm_count / config->Hkv > 0 ? sm_count / config->Hkv : 1;
-    state->items_max[PREFILL] = attn_plan_items_max(config->rows_max, config->seqs_max, group,
-                                                    PREFILL_ROWS, state->ctas[PREFILL]);
-    state->items_max[DECODE] = attn_plan_items_max(config->seqs_max, config->seqs_max, group,
-                                                   DECODE_ROWS, state->ctas[DECODE]);
+    size_plan(state);
     state->at = lay_out_plan(config, state->items_max);
     state->angle_rows_max = (size_t)config->rows_max * ANGLES_PER_ROW;
     CU_TRY(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
     CU_TRY(cudaMallocHost((void **)&state->plan_host, state->at.end));
     CU_TRY(cudaMalloc((void **)&state->plan, state->at.end));
     CU_TRY(cudaMalloc((void **)&state->angles, state->angle_rows_max * config->D * sizeof(float)));
-    for (int k = 0; k < PARTS; k++) {
-        CU_TRY(cudaMalloc((void **)&state->partials[k], partial_floats * sizeof(float)));
-    }
-    TRY(gemm_cuda_new(&state->gemm));
+    CU_TRY(cudaMalloc((void **)&state->partials,
+                      (size_t)state->partials_max * config->H * (config->D + 2) * sizeof(float)));
+    TRY(gemm_cuda_new(config->is_deterministic, &state->gemm));
     return graph_cuda_new(&state->graphs);
 }
 
@@ -464,6 +490,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
     *ops = (struct ops){
         .name = "cuda",
         .activation_bytes = 2,
+        .row_multiple = config.is_deterministic ? GEMM_CUDA_FIXED_ROWS : 1,
         .state = state,
         .bind = cuda_bind,
         .alloc = cuda_alloc,

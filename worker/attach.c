@@ -213,6 +213,7 @@ take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32
 {
     a->heartbeat_ms = reply->heartbeat_ms;
     a->step_tokens = reply->step_tokens;
+    a->is_deterministic = reply->is_deterministic;
     if (reply->model_path == NULL || reply->worker_endpoint == NULL || reply->heartbeat_ms == 0) {
         return ERR(ST_INVALID, "attach reply without model_path, worker_endpoint or heartbeat_ms");
     }

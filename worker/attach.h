@@ -46,6 +46,7 @@ struct attachment {
     char worker_endpoint[ENDPOINT_URL_MAX];
     uint32_t heartbeat_ms;
     uint32_t step_tokens;
+    bool is_deterministic;
 
     const struct device *device;
     struct checkpoint *checkpoint;

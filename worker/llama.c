@@ -55,13 +55,22 @@ struct llama {
     struct sample_params *params; /* [logits_max], host side of BUF_PARAMS */
 };
 
+/* Rows of a buffer that gemm reads or writes. */
+static size_t
+whole_rows(const struct llama *llama, uint32_t rows)
+{
+    size_t multiple = llama->config.ops->row_multiple;
+
+    return (rows + multiple - 1) / multiple * multiple;
+}
+
 static size_t
 bytes_of_buffer(const struct llama *llama, enum buffer kind)
 {
     const struct model_config *m = llama->config.model;
     const struct llama_room *room = &llama->room;
-    size_t rows = llama->config.rows_max;
-    size_t last = llama->config.logits_max;
+    size_t rows = whole_rows(llama, llama->config.rows_max);
+    size_t last = whole_rows(llama, llama->config.logits_max);
     size_t element = llama->config.ops->activation_bytes;
     size_t HD = (size_t)m->H * m->D;
 

@@ -129,11 +129,12 @@ log_attached(const struct attachment *a, uint64_t start_us)
 {
     log_info("worker_attached",
              "worker=%" PRIu32 " device=%s blocks=%" PRIu32 " kv_bytes=%zu kv_tokens=%" PRIu64
-             " kv=%s weight_bytes=%zu weights=%s step_tokens=%" PRIu32 " elapsed_ms=%" PRIu64,
+             " kv=%s weight_bytes=%zu weights=%s step_tokens=%" PRIu32
+             " deterministic=%d elapsed_ms=%" PRIu64,
              a->worker, a->device->name, a->block_count, arena_bytes(a->kv),
              (uint64_t)a->block_count * a->layout.P, a->has_made_kv ? "made" : "mapped",
              a->plan.bytes, a->has_made_weights ? "loaded" : "mapped", a->step_tokens,
-             (clock_now_us() - start_us) / 1000);
+             a->is_deterministic, (clock_now_us() - start_us) / 1000);
     log_memory(a);
 }
 
@@ -168,6 +169,7 @@ make_machine(void *arg, const struct attachment *a)
 
     TRY(a->device->kind->ops_new(
         (struct ops_config){.threads = (uint32_t)machine->options->threads,
+                            .is_deterministic = a->is_deterministic,
                             .H = a->model.H,
                             .Hkv = a->model.Hkv,
                             .D = a->model.D,

@@ -295,11 +295,13 @@ struct RowState {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             // A row that has seen no key keeps m = -inf; shifting by 0 then gives exp2(-inf) = 0.
-            shift[h] = high[h] == -INFINITY ? 0.0f : high[h] * scale_log2;
+            shift[h] = high[h] == -INFINITY ? 0.0f : __fmul_rn(high[h], scale_log2);
         }
         if (__any_sync(~0u, high[0] != m[0] || high[1] != m[1])) {
-            float f0 = exp2_approx(m[0] * scale_log2 - shift[0]);
-            float f1 = exp2_approx(m[1] * scale_log2 - shift[1]);
+            // Each step rounded, no fma: a row whose own maximum stayed gets exactly 1, so that it
+            // does not matter which rows share its warp.
+            float f0 = exp2_approx(__fsub_rn(__fmul_rn(m[0], scale_log2), shift[0]));
+            float f1 = exp2_approx(__fsub_rn(__fmul_rn(m[1], scale_log2), shift[1]));
             l[0] *= f0;
             l[1] *= f1;
 #pragma unroll

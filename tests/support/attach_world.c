@@ -50,6 +50,7 @@ world_open(struct world *w)
         .block_tokens = 32,
         .step_tokens = WORLD_STEP_TOKENS,
         .heartbeat_ms = WORLD_HEARTBEAT_MS,
+        .is_deterministic = true,
         .kv_memory = WORLD_KV_MEMORY,
         .load_timeout_ms = WORLD_LOAD_MS,
     };

@@ -86,6 +86,7 @@ rig_new(const struct rig_config *config)
     rig->tokenizer = checkpoint_tokenizer(rig->checkpoint);
     rig->kind = config->kind != NULL ? config->kind : &device_cpu;
     CHECKED(rig->kind->ops_new((struct ops_config){.threads = 1,
+                                                   .is_deterministic = config->is_deterministic,
                                                    .H = rig->model.H,
                                                    .Hkv = rig->model.Hkv,
                                                    .D = rig->model.D,

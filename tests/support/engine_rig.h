@@ -27,6 +27,7 @@ struct rig_config {
     uint32_t block_count;
     uint32_t step_tokens;
     uint32_t seqs_max;
+    bool is_deterministic;
 };
 
 /* What has been heard of a request, or of a build. */

@@ -98,6 +98,134 @@ START_TEST(every_row_sees_every_visible_key_once)
 }
 END_TEST
 
+/* The runs of keys that one packed row sees, in order of its partials. */
+struct runs {
+    uint32_t count;
+    struct {
+        uint32_t begin, end;
+    } run[ATTN_PLAN_FIXED_SPLITS];
+};
+
+static struct runs
+runs_of(const struct planned *p, uint32_t seq_index, uint32_t row)
+{
+    const struct attn_seq *seq = &p->seqs[seq_index];
+    const uint32_t token = row / p->work.group;
+    const uint32_t visible = seq->pos_first + token + 1;
+    struct runs runs = {0};
+
+    for (uint32_t i = 0; i < p->plan.n_items; i++) {
+        const struct attn_item *item = &p->items[i];
+
+        if (item->seq != seq_index || row < item->row_begin
+            || row >= item->row_begin + p->work.tile_rows) {
+            continue;
+        }
+        uint32_t split = 0;
+
+        if (item->slot != ATTN_ITEM_DIRECT) {
+            uint32_t first = p->merge_first[seq->row_first + token];
+
+            split = item->slot + token * item->slot_stride - first;
+            ck_assert_uint_eq(p->merge_rows[seq->row_first + token], seq->row_first + token);
+            ck_assert_uint_eq(p->merge_first[seq->row_first + token + 1] - first,
+                              item->slot_stride);
+        }
+        ck_assert_uint_lt(split, ATTN_PLAN_FIXED_SPLITS);
+        runs.run[split].begin = item->key_begin;
+        runs.run[split].end = item->key_end < visible ? item->key_end : visible;
+        runs.count++;
+    }
+    return runs;
+}
+
+static void
+begin_fixed(struct planned *p)
+{
+    begin(p, 32, 8);
+    p->work.is_fixed = true;
+}
+
+/* Row by row as decode does, alone: what every other way to compute the row must give. */
+static struct runs
+runs_alone(const uint32_t *docs, uint32_t n_docs, uint32_t own)
+{
+    static struct planned p;
+
+    begin_fixed(&p);
+    add_seq(&p, docs, n_docs, own, 1);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+    check_cover(&p);
+    return runs_of(&p, 0, 0);
+}
+
+START_TEST(a_fixed_cut_gives_a_row_the_same_partials_in_any_company)
+{
+    static struct planned p;
+    const uint32_t docs[] = {4096, 1, 0, 31, 4096, 4096, 65};
+    const uint32_t few[] = {300, 20};
+    const uint32_t own = 150;
+
+    for (uint32_t ctas = 1; ctas < 300; ctas += 97) {
+        for (uint32_t n_rows = 1; n_rows <= own; n_rows += 29) {
+            begin_fixed(&p);
+            p.work.ctas = ctas;
+            p.work.wave_tiles = ctas % 2 * 16;
+            add_seq(&p, docs, 7, own, n_rows);
+            add_seq(&p, few, 2, 40, 9);
+            p.seqs[1].row_first = n_rows;
+            ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+            check_cover(&p);
+            for (uint32_t t = 0; t < n_rows; t++) {
+                struct runs want = runs_alone(docs, 7, own - n_rows + t + 1);
+                struct runs got = runs_of(&p, 0, t * p.work.group);
+
+                ck_assert_uint_eq(want.count, ATTN_PLAN_FIXED_SPLITS);
+                ck_assert_mem_eq(&want, &got, sizeof(want));
+            }
+            struct runs small = runs_alone(few, 2, 40);
+            struct runs last = runs_of(&p, 1, 8 * p.work.group);
+
+            ck_assert_uint_eq(small.count, 2);
+            ck_assert_mem_eq(&small, &last, sizeof(small));
+        }
+    }
+}
+END_TEST
+
+START_TEST(a_sequence_without_documents_is_whole_in_a_fixed_cut)
+{
+    static struct planned p;
+    const uint32_t empty[] = {0, 0};
+
+    begin_fixed(&p);
+    add_seq(&p, NULL, 0, 700, 100);
+    add_seq(&p, empty, 2, 5000, 1);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+    check_cover(&p);
+    ck_assert_uint_eq(p.plan.n_partials, 0);
+    ck_assert_uint_le(p.plan.n_items, attn_plan_items_fixed(101, 2, 4, 64));
+}
+END_TEST
+
+START_TEST(a_fixed_cut_without_room_is_refused_and_never_cut_otherwise)
+{
+    static struct planned p;
+    const uint32_t docs[] = {20000};
+
+    begin_fixed(&p);
+    add_seq(&p, docs, 1, 64, 64);
+    p.plan.partials_max = 64 * ATTN_PLAN_FIXED_SPLITS - 1;
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_NO_MEMORY);
+    p.plan.partials_max++;
+    p.plan.items_max = attn_plan_items_fixed(64, 1, 4, 64);
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_OK);
+    ck_assert_uint_eq(p.plan.n_partials, p.plan.partials_max);
+    p.plan.merge_rows_max = 63;
+    ck_assert_int_eq(attn_plan_make(&p.work, &p.plan), ST_NO_MEMORY);
+}
+END_TEST
+
 START_TEST(a_short_query_over_long_documents_fills_the_device)
 {
     static struct planned p;
@@ -232,7 +360,10 @@ START_TEST(the_bound_on_items_holds)
 END_TEST
 
 CHECK_MAIN("attn_plan", every_row_sees_every_visible_key_once,
-           a_short_query_over_long_documents_fills_the_device,
-           a_step_with_rows_enough_is_not_split, the_heaviest_items_come_first,
-           no_room_for_partials_means_no_split, decode_shares_long_and_short_documents_evenly,
+           a_fixed_cut_gives_a_row_the_same_partials_in_any_company,
+           a_sequence_without_documents_is_whole_in_a_fixed_cut,
+           a_fixed_cut_without_room_is_refused_and_never_cut_otherwise,
+           a_short_query_over_long_documents_fills_the_device, a_step_with_rows_enough_is_not_split,
+           the_heaviest_items_come_first, no_room_for_partials_means_no_split,
+           decode_shares_long_and_short_documents_evenly,
            the_number_of_items_is_steady_while_an_answer_grows, the_bound_on_items_holds)

@@ -129,6 +129,7 @@ START_TEST(a_worker_is_told_what_to_be)
     ck_assert_uint_eq(m->pool_fingerprint.len, 32);
     ck_assert_mem_eq(m->pool_fingerprint.data, handoff_pool_fingerprint(w.handoff), 32);
     ck_assert_uint_eq(m->kv_memory, WORLD_KV_MEMORY);
+    ck_assert(m->is_deterministic);
     ck_assert_uint_eq(m->block_tokens, 32);
     ck_assert_uint_eq(m->kv_type, 1);
     ck_assert_uint_eq(m->kv_layout, 1);
