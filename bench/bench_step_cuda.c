@@ -3,6 +3,8 @@
  * 20,544 tokens each, document encoding, and the query of an all-hot request; each beside its floor
  * (kernels.md 2: bytes over this run's copy bandwidth, or flops at 790 TFLOP/s).
  *
+ * With --deterministic as a worker computes then: the difference is its cost.
+ *
  * Times are host wall-clock of llama_forward plus llama_sample, as a worker's step sees it. */
 #include <math.h>
 #include <stdio.h>
@@ -230,8 +232,9 @@ measure_copy(void)
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
+    bool is_deterministic = argc == 2 && strcmp(argv[1], "--deterministic") == 0;
     struct kv_layout layout = {P, model.L, model.Hkv, model.D, KV_BF16, KV_LAYOUT_CK8};
     struct weights_plan plan;
     void *weights, *kv;
@@ -243,13 +246,15 @@ main(void)
     for (uint32_t i = 0; i < model.D / 2; i++) {
         model.inv_freq[i] = pow(500000.0, -2.0 * i / model.D);
     }
-    MUST(device_cuda.ops_new((struct ops_config){.H = model.H,
+    MUST(device_cuda.ops_new((struct ops_config){.is_deterministic = is_deterministic,
+                                                 .H = model.H,
                                                  .Hkv = model.Hkv,
                                                  .D = model.D,
                                                  .rows_max = ROWS_MAX,
                                                  .seqs_max = SEQS_MAX,
                                                  .segs_max = SEQS_MAX * 8},
                              &ops));
+    printf("deterministic: %s\n", is_deterministic ? "yes" : "no");
     measure_copy();
     MUST(weights_plan(&model, WEIGHT_BF16, &plan));
     MUST(ops->alloc(ops, plan.bytes, &weights));
