@@ -11,8 +11,10 @@ AC_DEFUN([KV_WITH_CUDA], [
   AC_ARG_VAR([NVCC], [the CUDA compiler])
   kv_cuda=no
   AS_VAR_IF([with_cuda], [no], [], [
-    AS_CASE([$with_cuda], [auto|yes], [kv_cuda_home=/usr/local/cuda], [kv_cuda_home=$with_cuda])
-    AS_IF([test -z "$NVCC"], [AC_PATH_PROG([NVCC], [nvcc], [], [$kv_cuda_home/bin:$PATH])])
+    AS_CASE([$with_cuda],
+      [auto|yes], [kv_cuda_home=/usr/local/cuda kv_nvcc_path=$kv_cuda_home/bin:$PATH],
+      [kv_cuda_home=$with_cuda kv_nvcc_path=$with_cuda/bin])
+    AS_IF([test -z "$NVCC"], [AC_PATH_PROG([NVCC], [nvcc], [], [$kv_nvcc_path])])
     AS_IF([test -n "$NVCC"], [
       kv_nvcc_bin=`AS_DIRNAME(["$NVCC"])`
       AS_CASE([$with_cuda], [auto|yes], [kv_cuda_home=`cd "$kv_nvcc_bin/.." && pwd`])

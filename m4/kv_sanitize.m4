@@ -3,7 +3,7 @@
 AC_DEFUN([KV_ENABLE_SANITIZE], [
   AC_ARG_ENABLE([sanitize],
     [AS_HELP_STRING([--enable-sanitize@<:@=LIST@:>@],
-                    [build with sanitizers (default list: address,undefined); implies --without-jemalloc])])
+                    [build with sanitizers (default list: address,undefined); needs --without-jemalloc])])
   kv_sanitize=no
   AS_CASE(["x$enable_sanitize"],
     [x|xno], [],
@@ -13,6 +13,11 @@ AC_DEFUN([KV_ENABLE_SANITIZE], [
     AS_VAR_IF([with_jemalloc], [no], [],
       [AC_MSG_ERROR([--enable-sanitize needs --without-jemalloc: sanitizers must own malloc])])
     SANITIZE_CFLAGS="-fsanitize=$kv_sanitize -fno-sanitize-recover=all -fno-omit-frame-pointer"
+    kv_saved_cflags=$CFLAGS
+    CFLAGS="$CFLAGS $SANITIZE_CFLAGS"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM()], [],
+      [AC_MSG_ERROR([--enable-sanitize=$kv_sanitize: $CC does not know or cannot link that; see config.log])])
+    CFLAGS=$kv_saved_cflags
   ])
   AC_SUBST([SANITIZE_CFLAGS])
   AM_CONDITIONAL([SANITIZE], [test "x$kv_sanitize" != xno])
