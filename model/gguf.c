@@ -521,6 +521,12 @@ gguf_path(const struct gguf *gguf)
     return gguf->path;
 }
 
+size_t
+gguf_offset(const struct gguf *gguf, const void *inside)
+{
+    return (size_t)((const uint8_t *)inside - gguf->bytes);
+}
+
 enum status
 gguf_fingerprint(const struct gguf *gguf, uint8_t fingerprint_out[32])
 {

@@ -54,6 +54,9 @@ const char *gguf_path(const struct gguf *gguf);
 /* SHA-256 over the whole file; for a big file the slow part of a start. */
 enum status gguf_fingerprint(const struct gguf *gguf, uint8_t fingerprint_out[32]);
 
+/* Where in the file something lies that an accessor has returned: for messages. */
+size_t gguf_offset(const struct gguf *gguf, const void *inside);
+
 /* Metadata.  ST_NOT_FOUND if the key is absent, ST_INVALID if it has another type or does not fit;
  * both name the file and the key.  Integers of any width and sign are accepted where they fit. */
 bool gguf_has(const struct gguf *gguf, const char *key);

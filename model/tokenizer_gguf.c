@@ -232,6 +232,7 @@ read_gguf(struct load *load, const void *source)
     const struct gguf *gguf = source;
     struct gguf_string text;
 
+    load->gguf = gguf;
     load->tokens_at = "key " KEY_TOKENS;
     load->merges_at = "key " KEY_MERGES;
     TRY(read_model(load, gguf));

@@ -22,6 +22,7 @@ struct merge {
 struct load {
     const char *file;
     const char *tokens_at, *merges_at; /* the places of the two, for messages */
+    const struct gguf *gguf;           /* that the tokens lie in, or NULL */
     struct tokenizer *tokenizer;
     struct gguf_string *tokens; /* [vocab_size] as written in the file */
     struct merge *merges;       /* [merge_count] */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/tokenizer_load.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/mem.h"
@@ -70,14 +71,26 @@ output_bytes_max(const char *text, size_t length)
 }
 
 static enum status
+refuse_bytes(const struct load *load, uint32_t token, size_t at)
+{
+    char offset[40] = "";
+
+    if (load->gguf != NULL) {
+        (void)snprintf(offset, sizeof(offset),
+                       "offset %zu: ", gguf_offset(load->gguf, load->tokens[token].bytes + at));
+    }
+    return ERR(ST_INVALID, "%s: %s%s: token %u is not UTF-8 at byte %zu", load->file, offset,
+               load->tokens_at, token, at);
+}
+
+static enum status
 check_texts(const struct load *load)
 {
     for (uint32_t i = 0; i < load->tokenizer->vocab_size; i++) {
         size_t good = utf8_check(load->tokens[i].bytes, load->tokens[i].length);
 
         if (good < load->tokens[i].length) {
-            return ERR(ST_INVALID, "%s: %s: token %u is not UTF-8 at byte %zu", load->file,
-                       load->tokens_at, i, good);
+            return refuse_bytes(load, i, good);
         }
         if (load->tokens[i].length > 2 * DETOKENIZER_OUT_MAX) {
             return ERR(ST_INVALID, "%s: %s: token %u has %zu bytes; at most %d are served",

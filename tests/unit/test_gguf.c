@@ -101,6 +101,7 @@ START_TEST(a_file_gives_back_what_was_written)
     ck_assert(b);
     ck_assert_int_eq(gguf_str(gguf, "s", &strings[0]), ST_OK);
     ck_assert_mem_eq(strings[0].bytes, "text", 4);
+    ck_assert_mem_eq((const char *)w.bytes + gguf_offset(gguf, strings[0].bytes), "text", 4);
     ck_assert_int_eq(gguf_array_count(gguf, "ss", &n), ST_OK);
     ck_assert_uint_eq(n, 3);
     ck_assert_int_eq(gguf_array_strings(gguf, "ss", strings, 3), ST_OK);

@@ -147,7 +147,7 @@ static const struct spoil {
     {spoil_model, false, {"tokenizer.ggml.model", "bert"}},
     {spoil_pre, false, {"tokenizer.ggml.pre", "nobody's"}},
     {spoil_count, false, {"tokenizer.ggml.tokens", "0 tokens"}},
-    {spoil_utf8, false, {"tokenizer.ggml.tokens", "token 258", "byte 2"}},
+    {spoil_utf8, false, {": offset ", "tokenizer.ggml.tokens: token 258", "byte 2"}},
     {spoil_types, false, {"tokenizer.ggml.token_type", "257", "258"}},
     {spoil_type, false, {"tokenizer.ggml.token_type", "token 7", "type 9"}},
     {spoil_twin, false, {"tokenizer.ggml.tokens", "256", "258"}},
