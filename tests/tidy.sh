@@ -33,7 +33,8 @@ files() { # PATTERN...: the tracked files, or all of them where there is no git
         for pattern in "$@"; do
             expr+=(-o -path "./$pattern" -o -path "./*/$pattern")
         done
-        find . -type f \( "${expr[@]:1}" \) -not -path './build*' -not -name '*.pb-c.*' | sed 's|^\./||'
+        find . -type f \( "${expr[@]:1}" \) -not -path './build*' -not -name '*.pb-c.*' \
+            -not -name aclocal.m4 | sed 's|^\./||'
     fi | sort
 }
 
