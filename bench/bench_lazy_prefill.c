@@ -7,13 +7,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cblas.h>
 
+#include "bench/rounds.h"
 #include "kernels/lazy_prefill.h"
 
-#define ROUNDS   5
 #define BLOCKS   512
 #define ROWS_MAX 512
 #define SEGS_MAX 64
@@ -22,46 +21,6 @@ enum {
     H = 9,
     D = 64
 };
-
-static double
-cpu_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int
-compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double
-median(double *seconds)
-{
-    qsort(seconds, ROUNDS, sizeof(seconds[0]), compare);
-    return seconds[ROUNDS / 2];
-}
-
-static float *
-random_floats(size_t n)
-{
-    float *x = malloc(n * sizeof(*x));
-    uint32_t state = 1;
-
-    if (x == NULL) {
-        exit(EXIT_FAILURE);
-    }
-    for (size_t i = 0; i < n; i++) {
-        state = state * 1664525u + 1013904223u;
-        x[i] = (float)(int32_t)state * 0x1p-31f;
-    }
-    return x;
-}
 
 static double
 blas_gflops(void)
