@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The manuals of the client programs are well-formed and name every option and command of --help.
+# The manuals are well-formed and name every option, and those of the clients every command, of --help.
 set -euo pipefail
 source=${KVASIR_SRCDIR:-.}
 status=0
@@ -24,8 +24,16 @@ for program in kvasir kvasirctl; do
     done <<<"$commands"
     ./$program completion | bash -n || complain "$program completion is no bash script"
 done
+for page in daemon/kvasird.8 worker/kvasir-worker.8; do
+    program=$(basename "$page" .8)
+    options=$("./$program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p')
+    [ "$(wc -w <<<"$options")" -ge 8 ] || complain "$program --help shows hardly any option"
+    for option in $options; do
+        grep -qE -- "Fl (Fl |-)$option( |$)" "$source/$page" || complain "$page: no --$option"
+    done
+done
 if command -v mandoc >/dev/null; then
-    for page in "$source"/client/*.[13]; do
+    for page in "$source"/client/*.[13] "$source"/daemon/*.8 "$source"/worker/*.8; do
         mandoc -Tlint -W warning "$page" >&2 || complain "$page: see mandoc above"
     done
 fi
