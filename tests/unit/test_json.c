@@ -85,10 +85,10 @@ END_TEST
 
 START_TEST(getters_give_values_or_name_file_and_key)
 {
-    struct json_object *root = require(
-        "{\"i\":7,\"f\":0.5,\"b\":true,\"s\":\"t\",\"n\":null,\"m\":-1,"
-        "\"o\":{\"x\":{\"y\":1.5}},\"l\":[{\"z\":3},4],\"huge\":1e999,"
-        "\"big\":99999999999999999999}");
+    struct json_object *root =
+        require("{\"i\":7,\"f\":0.5,\"b\":true,\"s\":\"t\",\"n\":null,\"m\":-1,"
+                "\"o\":{\"x\":{\"y\":1.5}},\"l\":[{\"z\":3},4],\"huge\":1e999,"
+                "\"big\":99999999999999999999}");
     struct json_view view = json_root(NAME, root), child, grandchild;
     struct json_object *list;
     struct gguf_string s;
