@@ -51,7 +51,7 @@ enum ops_graph {
     OPS_GRAPH_REPLAYED,  /* done: the recorded operations are on their way */
 };
 
-#define OPS_GRAPH_KEY_BYTES 64
+#define OPS_GRAPH_KEY_BYTES 512
 
 struct ops {
     const char *name; /* "cpu", "cuda" */

@@ -484,22 +484,24 @@ run_layers(const struct llama *llama, const struct llama_step *step)
     return step->n_logits > 0 ? finish_model(llama, step) : ST_OK;
 }
 
-/* What the launches of a pure decode step depend on, memory's contents aside. */
+/* What the launches of a pure decode step depend on, memory's contents aside: an instance made anew
+ * over the same operations may get some of its old addresses again, so all of them are in the key. */
 static void
 graph_key(const struct llama *llama, const struct llama_step *step,
           uint8_t key[OPS_GRAPH_KEY_BYTES])
 {
-    const struct {
-        const void *growing[BUFFERS - BUF_GROWING];
-        uint32_t n_rows, n_logits, n_partials, reserved;
+    struct {
+        const void *kv, *weights;
+        const void *buffers[BUFFERS];
+        uint32_t n_rows, n_logits;
     } parts = {
-        .growing = {llama->buffers[BUF_SEGS], llama->buffers[BUF_BLOCK_IDS], llama->buffers[BUF_O],
-                    llama->buffers[BUF_ML], llama->buffers[BUF_HISTORY]},
+        .kv = llama->config.kv,
+        .weights = llama->config.weights,
         .n_rows = step->n_rows,
         .n_logits = step->n_logits,
-        .n_partials = llama->partial_first[step->n_single],
     };
 
+    memcpy(parts.buffers, llama->buffers, sizeof(parts.buffers));
     static_assert(sizeof(parts) <= OPS_GRAPH_KEY_BYTES, "the key holds all of it");
     memset(key, 0, OPS_GRAPH_KEY_BYTES);
     memcpy(key, &parts, sizeof(parts));
