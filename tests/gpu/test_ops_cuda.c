@@ -428,8 +428,8 @@ static const struct heads {
 
 START_TEST(prefill_equals_its_twin_for_every_head_layout_and_block_size)
 {
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        for (uint32_t P = 16; P <= 64; P *= 2) {
+    for (size_t i = 0; i < gpu_cases(3, sizeof(heads) / sizeof(heads[0])); i++) {
+        for (uint32_t P = 16; P <= gpu_cases(16, 64); P *= 2) {
             const uint32_t docs[] = {1, P - 1, P, P + 1, 0, 150, 64, 257};
             struct scene s;
             char what[96];
@@ -467,8 +467,8 @@ END_TEST
 
 START_TEST(decode_equals_its_twin_for_every_head_layout_and_block_size)
 {
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        for (uint32_t P = 16; P <= 64; P *= 2) {
+    for (size_t i = 0; i < gpu_cases(3, sizeof(heads) / sizeof(heads[0])); i++) {
+        for (uint32_t P = 16; P <= gpu_cases(16, 64); P *= 2) {
             const uint32_t docs[] = {1, P - 1, P, P + 1, 0, 150, 1024, 1025, 2500};
             struct scene s;
             char what[96];
