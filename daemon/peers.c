@@ -307,7 +307,7 @@ take_bye(struct kvasird *d, uint32_t worker, const Kvasir__V1__Bye *bye)
     peer->is_leaving = true;
     if (peer->state == PEER_READY) {
         peer->state = PEER_SILENT;
-        sched_worker_lost(d->sched, clock_now_us(), worker, peer->incarnation);
+        sched_worker_left(d->sched, clock_now_us(), worker, peer->incarnation);
         deliver(d);
     }
 }

@@ -596,34 +596,43 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
     sched_take_turn(sched, now_us);
 }
 
-void
-sched_worker_lost(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
+static void
+end_life(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
+         bool is_farewell)
 {
     struct worker *w = &sched->workers[worker];
 
+    if (w->is_ready && w->incarnation == incarnation) {
+        w->is_ready = false;
+        sched->counters.workers_lost++;
+        sched_lose_worker(sched, now_us, worker, is_farewell);
+    }
+}
+
+void
+sched_worker_lost(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
+{
     assert(worker < SCHED_WORKERS_MAX);
     sched_begin(sched);
-    if (!w->is_ready || w->incarnation != incarnation) {
-        return;
-    }
-    w->is_ready = false;
-    sched->counters.workers_lost++;
-    sched_lose_worker(sched, now_us, worker);
+    end_life(sched, now_us, worker, incarnation, false);
+    sched_take_turn(sched, now_us);
+}
+
+void
+sched_worker_left(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
+{
+    assert(worker < SCHED_WORKERS_MAX);
+    sched_begin(sched);
+    end_life(sched, now_us, worker, incarnation, true);
     sched_take_turn(sched, now_us);
 }
 
 void
 sched_worker_gone(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
 {
-    struct worker *w = &sched->workers[worker];
-
     assert(worker < SCHED_WORKERS_MAX);
     sched_begin(sched);
-    if (w->is_ready && w->incarnation == incarnation) {
-        w->is_ready = false;
-        sched->counters.workers_lost++;
-        sched_lose_worker(sched, now_us, worker);
-    }
+    end_life(sched, now_us, worker, incarnation, false);
     if (sched->pool != NULL && kvpool_fence_lift(sched->pool, incarnation) > 0) {
         sched->has_news = true;
     }

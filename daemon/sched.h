@@ -37,7 +37,7 @@ struct sched;
 #define SCHED_DOCUMENTS_MAX   KVPOOL_CLAIM_DOCS_MAX
 #define SCHED_PASSES_MAX      16 /* later arrivals that may overtake a waiting request */
 #define SCHED_TRIES_MAX       8  /* blocked requests looked at a turn, for one that fits */
-#define SCHED_LOSSES_MAX      2  /* workers a request may lose; then it fails */
+#define SCHED_LOSSES_MAX      2  /* deaths of its worker after which a request fails */
 #define SCHED_RETRY_AFTER_MS  1000
 
 struct sched_config {
@@ -181,8 +181,10 @@ void sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, ui
                        const struct sched_step *step);
 
 /* Its requests move elsewhere.  While its process may live, the blocks it could write are fenced;
- * sched_worker_gone, when that process is gone for certain, frees them.  Gone implies lost. */
+ * sched_worker_gone, when that process is gone for certain, frees them.  Gone implies lost, unless
+ * it has left before: it said farewell, and that counts against no request. */
 void sched_worker_lost(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation);
+void sched_worker_left(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation);
 void sched_worker_gone(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation);
 
 /* A draining worker gets nothing new.  A draining daemon admits nothing new. */

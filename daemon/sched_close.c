@@ -231,14 +231,16 @@ lose_builds(struct sched *sched, const struct session *session)
     }
 }
 
+/* A worker that leaves on its own will is nobody's fault; of one that dies, all it ran are suspected
+ * and fail when it happens again, so that a request that kills workers does not kill all of them. */
 static void
-lose_session(struct sched *sched, uint64_t now_us, struct session *session)
+lose_session(struct sched *sched, uint64_t now_us, struct session *session, bool is_farewell)
 {
     char message[SESSION_MESSAGE_BYTES];
     enum session_state before = session->state;
 
     if (before != SESSION_CLOSING) {
-        session->losses++;
+        session->losses += !is_farewell;
         if (session->losses >= SCHED_LOSSES_MAX) {
             (void)snprintf(message, sizeof(message),
                            "lost %u workers while it ran, the last one was worker %u",
@@ -256,7 +258,7 @@ lose_session(struct sched *sched, uint64_t now_us, struct session *session)
 }
 
 void
-sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker)
+sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_farewell)
 {
     uint64_t incarnation = sched->workers[worker].incarnation;
 
@@ -273,7 +275,7 @@ sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker)
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
         if (session->worker == worker && session->incarnation == incarnation) {
-            lose_session(sched, now_us, session);
+            lose_session(sched, now_us, session, is_farewell);
         }
     }
     assert(sched->workers[worker].assigned == 0);

@@ -101,6 +101,6 @@ void sched_preempt(struct sched *sched, struct session *session);
 void sched_settle(struct sched *sched, struct session *session);
 void sched_seal_build(struct sched *sched, struct build *build);
 void sched_drop_build(struct sched *sched, struct build *build);
-void sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker);
+void sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_farewell);
 
 #endif

@@ -49,7 +49,7 @@ disturb_worker(struct world *world, uint32_t worker, bool *is_silent)
     switch (below(4)) {
     case 0:
         if (world_is_alive(world, worker)) {
-            world_kill(world, worker);
+            (below(2) == 0 && !*is_silent ? world_farewell : world_kill)(world, worker);
             *is_silent = false;
         }
         break;
@@ -89,11 +89,11 @@ random_event(struct world *world, struct world_config config, uint32_t *submitte
     case 4: world_pass(world, below(20)); break;
     case 5: world_work(world, worker); break; /* its report is late */
     case 6:
-        if (below(20) == 0) {
+        if (below(8) == 0) {
             disturb_worker(world, worker, &is_silent[worker]);
         }
         break;
-    case 7: (void)sched_evict(world_sched(world), world_now(world), below(3)); break;
+    case 7: world_evict(world, below(3)); break;
     default: (void)world_step(world, worker); break;
     }
 }

@@ -410,6 +410,13 @@ world_run(struct world *world, uint32_t steps_max)
     return steps;
 }
 
+void
+world_evict(struct world *world, uint32_t blocks)
+{
+    (void)sched_evict(world->sched, ++world->now_us, blocks);
+    obey(world);
+}
+
 /* --- life and death --------------------------------------------------------------------------- */
 
 void
@@ -435,6 +442,17 @@ world_silence(struct world *world, uint32_t worker)
     w->is_heard = false;
     sched_worker_lost(world->sched, ++world->now_us, worker, w->incarnation);
     obey(world);
+}
+
+void
+world_farewell(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    w->is_heard = false;
+    sched_worker_left(world->sched, ++world->now_us, worker, w->incarnation);
+    obey(world);
+    world_kill(world, worker);
 }
 
 void

@@ -76,9 +76,11 @@ void world_deliver(struct world *world, uint32_t worker);
  */
 uint32_t world_run(struct world *world, uint32_t steps_max);
 
-void world_start(struct world *world, uint32_t worker);   /* a new life */
-void world_silence(struct world *world, uint32_t worker); /* the daemon gives it up; it lives */
-void world_kill(struct world *world, uint32_t worker);    /* its process is gone for certain */
+void world_start(struct world *world, uint32_t worker);    /* a new life */
+void world_silence(struct world *world, uint32_t worker);  /* the daemon gives it up; it lives */
+void world_evict(struct world *world, uint32_t blocks);    /* as an operator may */
+void world_kill(struct world *world, uint32_t worker);     /* its process is gone for certain */
+void world_farewell(struct world *world, uint32_t worker); /* it says so and is gone */
 bool world_is_alive(const struct world *world, uint32_t worker);
 
 uint32_t world_builds_started(const struct world *world, uint32_t doc);

@@ -117,6 +117,25 @@ START_TEST(a_request_that_loses_two_workers_fails)
 }
 END_TEST
 
+START_TEST(workers_that_leave_in_good_order_are_no_losses_of_a_request)
+{
+    struct world *world = world_new(pair());
+    uint64_t id = world_submit(world, (struct world_ask){.query = 5, .max_tokens = 50});
+
+    for (int i = 0; i < 2 * SCHED_LOSSES_MAX; i++) { /* all are replaced, one after the other */
+        uint32_t worker = world_get(world, id)->last_worker;
+
+        world_step(world, worker);
+        world_farewell(world, worker);
+        world_start(world, worker);
+    }
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->requests_requeued, 2 * SCHED_LOSSES_MAX);
+    world_destroy(world);
+}
+END_TEST
+
 START_TEST(without_a_worker_requests_wait_for_the_next_life)
 {
     struct world *world = world_new(pair());
@@ -212,7 +231,9 @@ END_TEST
 CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_with_what_was_sent,
            builds_die_with_their_worker_and_are_made_anew, sealed_documents_survive_their_worker,
            blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone,
-           a_request_that_loses_two_workers_fails, without_a_worker_requests_wait_for_the_next_life,
+           a_request_that_loses_two_workers_fails,
+           workers_that_leave_in_good_order_are_no_losses_of_a_request,
+           without_a_worker_requests_wait_for_the_next_life,
            a_cancelled_request_whose_worker_dies_gives_its_blocks_back,
            a_draining_worker_gets_nothing_new_and_finishes_what_it_has,
            a_request_bound_to_a_busy_worker_runs_elsewhere_once_its_document_is_sealed,
