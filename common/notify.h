@@ -8,7 +8,11 @@
 
 #include "common/status.h"
 
-/* Sends "LINE" (several lines may be joined by '\n').  ST_SYSTEM if the socket refuses. */
+#define NOTIFY_READY_WAIT_MS 5000
+
+/* Sends "LINE" (several lines may be joined by '\n').  ST_SYSTEM if the socket refuses;
+ * ST_UNAVAILABLE if its reader is behind and the queue full: nobody's loop stops for a status line.
+ * Only what begins with READY=1 waits, for NOTIFY_READY_WAIT_MS. */
 enum status notify_send(const char *lines);
 
 #endif

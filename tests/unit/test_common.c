@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "common/htab.h"
 #include "common/list.h"
 #include "common/mem.h"
+#include "common/notify.h"
 #include "common/status.h"
 #include "tests/support/check_main.h"
 
@@ -101,6 +107,32 @@ START_TEST(a_status_keeps_its_detail_and_may_quote_the_one_before)
 }
 END_TEST
 
+START_TEST(a_supervisor_that_does_not_read_stops_nobody)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char name[64];
+    int length = snprintf(name, sizeof(name), "@kvasir-test-notify-%d", (int)getpid());
+    enum status st = ST_OK;
+    char line[64];
+
+    memcpy(addr.sun_path + 1, name + 1, (size_t)length - 1);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length)),
+                     0);
+    ck_assert_int_eq(setenv("NOTIFY_SOCKET", name, 1), 0);
+    for (int i = 0; i < 100000 && st == ST_OK; i++) {
+        st = notify_send("STATUS=waiting");
+    }
+    ck_assert_int_eq(st, ST_UNAVAILABLE); /* and not for ever in the first that found no room */
+    ck_assert_int_gt(recv(fd, line, sizeof(line), 0), 0);
+    ck_assert_int_eq(notify_send("STATUS=waiting"), ST_OK);
+    ck_assert_int_eq(unsetenv("NOTIFY_SOCKET"), 0);
+    (void)close(fd);
+}
+END_TEST
+
 CHECK_MAIN("common", a_table_finds_what_was_inserted_and_nothing_else,
            a_table_that_cannot_grow_stays_whole, a_list_keeps_order_and_unlinks_twice_without_harm,
-           a_status_keeps_its_detail_and_may_quote_the_one_before)
+           a_status_keeps_its_detail_and_may_quote_the_one_before,
+           a_supervisor_that_does_not_read_stops_nobody)
