@@ -72,6 +72,26 @@ START_TEST(requests_get_the_answers_they_get_alone_while_a_worker_is_killed_twic
 }
 END_TEST
 
+START_TEST(no_request_is_lost_while_all_workers_are_replaced)
+{
+    const char *const args[] = {RESERVE, "--check-pool", NULL};
+    struct host *host = host_start(
+        &(struct host_options){.workers = 2, .kv_memory = KV_MEMORY, .daemon_args = args});
+    struct process *stress = start_stress(host, "128", "--may-lose-workers");
+
+    for (uint32_t i = 0; i < 2 * KILLS; i++) {
+        host_wait_at_least(host, "completion_tokens", (i + 1) * KILL_EVERY);
+        process_signal(host_worker(host, i % 2), SIGTERM);
+        ck_assert_int_eq(host_wait_worker(host, i % 2), 0);
+        ck_assert_uint_eq(host_add_worker(host), i % 2);
+    }
+    ck_assert_uint_gt(host_counter(host, "requests_requeued"), 0);
+    ck_assert_uint_eq(host_counter(host, "requests_failed"), 0);
+    end_stress(host, stress);
+}
+END_TEST
+
 CHECK_MAIN("stress", requests_among_many_get_the_answers_they_get_alone,
            the_pool_holds_its_invariants_after_every_event_meanwhile,
-           requests_get_the_answers_they_get_alone_while_a_worker_is_killed_twice)
+           requests_get_the_answers_they_get_alone_while_a_worker_is_killed_twice,
+           no_request_is_lost_while_all_workers_are_replaced)
