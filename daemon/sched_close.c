@@ -231,8 +231,8 @@ lose_builds(struct sched *sched, const struct session *session)
     }
 }
 
-/* A worker that leaves on its own will is nobody's fault; of one that dies, all it ran are suspected
- * and fail when it happens again, so that a request that kills workers does not kill all of them. */
+/* A worker that leaves of its own will is nobody's fault; of one that dies, all that it ran are
+ * suspects, and fail when it happens again: a request that kills workers must not kill them all. */
 static void
 lose_session(struct sched *sched, uint64_t now_us, struct session *session, bool is_farewell)
 {
