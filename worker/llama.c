@@ -485,7 +485,8 @@ run_layers(const struct llama *llama, const struct llama_step *step)
 }
 
 /* What the launches of a pure decode step depend on, memory's contents aside: an instance made anew
- * over the same operations may get some of its old addresses again, so all of them are in the key. */
+ * over the same operations may get some of its old addresses again, so all of them are in the key.
+ */
 static void
 graph_key(const struct llama *llama, const struct llama_step *step,
           uint8_t key[OPS_GRAPH_KEY_BYTES])
