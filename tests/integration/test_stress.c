@@ -7,7 +7,7 @@
 #include "tests/support/host.h"
 
 #define KILLS        2
-#define KILL_EVERY   400 /* tokens; a quarter of what 48 requests send before they are asked alone */
+#define KILL_EVERY   400 /* tokens; a quarter of what 48 requests send at once */
 #define SEED_CHARS   24
 #define KV_MEMORY    "10MiB"                  /* 160 blocks; a request takes up to 25 + 5 */
 #define RESERVE      "--reserve-tokens", "12" /* so that answers run short */
