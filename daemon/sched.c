@@ -275,7 +275,7 @@ is_welcome(struct sched *sched, struct sched_submit *submit, enum sched_end *end
     }
     if (submit->prompt.document_count > SCHED_DOCUMENTS_MAX) {
         *end_out = SCHED_END_NEVER_FITS;
-        (void)snprintf(sched->message, sizeof(sched->message), "%zu documents: the limit is %u",
+        (void)snprintf(sched->message, sizeof(sched->message), "%zu documents: the limit is %d",
                        submit->prompt.document_count, SCHED_DOCUMENTS_MAX);
         return false;
     }

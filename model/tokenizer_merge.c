@@ -65,6 +65,7 @@ merge_short(const struct pair_index *pairs, uint32_t *symbols, size_t count)
             merged[i] = entry->merged;
         }
         for (size_t i = 0; i + 1 < count; i++) {
+            /* cppcheck-suppress uninitvar ; the first round has filled all of it */
             if (ranks[i] < best) {
                 best = ranks[i];
                 at = i;
