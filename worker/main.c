@@ -283,7 +283,7 @@ main(int argc, char **argv)
         print_help(conf);
     } else if (st == ST_OK && conf_scan(argc, argv, "version")) {
         (void)printf("kvasir-worker %s\n", PACKAGE_VERSION);
-    } else if (st != ST_OK || (st = parse_options(conf, argc, argv)) != ST_OK) {
+    } else if (st != ST_OK || parse_options(conf, argc, argv) != ST_OK) {
         (void)fprintf(stderr, "kvasir-worker: %s\n", status_detail());
         code = EXIT_FAILURE;
     } else if (conf_scan(argc, argv, "print-config")) {
