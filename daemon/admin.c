@@ -124,8 +124,8 @@ add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct coun
                 "documents whose ids are kept under their key");
 }
 
-static void
-send_stats(struct kvasird *d, struct call *call)
+void
+admin_stats(struct kvasird *d, struct call *call)
 {
     static struct counter_list counters, gauges; /* one thread, and large for a stack */
     Kvasir__V1__StatsReply reply = KVASIR__V1__STATS_REPLY__INIT;
@@ -350,7 +350,7 @@ void
 admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request)
 {
     switch (call->method) {
-    case METHOD_STATS: send_stats(d, call); break;
+    case METHOD_STATS: admin_stats(d, call); break;
     case METHOD_WORKERS: send_workers(d, call); break;
     case METHOD_REQUESTS: send_requests(d, call); break;
     case METHOD_ADMIN_CANCEL:

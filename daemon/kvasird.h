@@ -94,6 +94,13 @@ void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
 /* Answers; the call is closed afterwards. */
 void admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request);
 void admin_health(struct kvasird *d, struct call *call);
+void admin_stats(struct kvasird *d, struct call *call);
+
+/* --- model_calls.c: what is served, and ids back to text -------------------------------------- */
+
+void model_describe(struct kvasird *d, struct call *call);
+void model_detokenize(struct kvasird *d, struct call *call,
+                      const Kvasir__V1__DetokenizeRequest *request);
 
 /* --- serve.c: the loop ------------------------------------------------------------------------ */
 

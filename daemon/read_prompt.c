@@ -87,6 +87,11 @@ read_sampling(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
     static const Kvasir__V1__Sampling absent = KVASIR__V1__SAMPLING__INIT;
 
     wire = wire == NULL ? &absent : wire;
+    if (wire->n_logit_bias > 0 || wire->has_frequency_penalty || wire->has_presence_penalty
+        || wire->has_min_tokens || wire->json_schema != NULL) {
+        return ERR(ST_INVALID, "sampling.logit_bias, frequency_penalty, presence_penalty, "
+                               "min_tokens and json_schema are not served by these workers");
+    }
     sampling->has_max_tokens = wire->has_max_tokens;
     sampling->max_tokens = wire->has_max_tokens ? wire->max_tokens : SAMPLING_MAX_TOKENS_DEFAULT;
     sampling->temperature = wire->has_temperature ? wire->temperature : 0;

@@ -454,6 +454,11 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     switch (call->method) {
     case METHOD_CANCEL: cancel_call(d, call, (const Kvasir__V1__CancelRequest *)request); break;
     case METHOD_HEALTH: admin_health(d, call); break;
+    case METHOD_METRICS: admin_stats(d, call); break;
+    case METHOD_MODEL: model_describe(d, call); break;
+    case METHOD_DETOKENIZE:
+        model_detokenize(d, call, (const Kvasir__V1__DetokenizeRequest *)request);
+        break;
     case METHOD_LIST: list_documents(d, call, (const Kvasir__V1__ListRequest *)request); break;
     case METHOD_GET:
     case METHOD_PIN:

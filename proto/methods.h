@@ -12,6 +12,9 @@
 #define METHODS(X)                                                                                 \
     X(METHOD_GENERATE, "/kvasir.v1.Rag/Generate", generate_request, generate_reply, true, false)   \
     X(METHOD_TOKENIZE, "/kvasir.v1.Rag/Tokenize", tokenize_request, tokenize_reply, false, false)  \
+    X(METHOD_DETOKENIZE, "/kvasir.v1.Rag/Detokenize", detokenize_request, detokenize_reply, false, \
+      false)                                                                                       \
+    X(METHOD_MODEL, "/kvasir.v1.Rag/Model", empty, model_reply, false, false)                      \
     X(METHOD_PROBE, "/kvasir.v1.Rag/Probe", probe_request, probe_reply, false, false)              \
     X(METHOD_CANCEL, "/kvasir.v1.Rag/Cancel", cancel_request, empty, false, false)                 \
     X(METHOD_REGISTER, "/kvasir.v1.Documents/Register", register_request, register_reply, false,   \
@@ -30,7 +33,8 @@
     X(METHOD_EVICT, "/kvasir.v1.Admin/Evict", evict_request, evict_reply, false, true)             \
     X(METHOD_DRAIN, "/kvasir.v1.Admin/Drain", drain_request, empty, false, true)                   \
     X(METHOD_CONFIG, "/kvasir.v1.Admin/Config", empty, config_reply, false, true)                  \
-    X(METHOD_HEALTH, "/kvasir.v1.Health/Check", empty, health_reply, false, false)
+    X(METHOD_HEALTH, "/kvasir.v1.Health/Check", empty, health_reply, false, false)                 \
+    X(METHOD_METRICS, "/kvasir.v1.Health/Metrics", empty, stats_reply, false, false)
 
 #define METHOD_CONSTANT(constant, path, request, reply, is_stream, is_admin) constant,
 enum method_id {
