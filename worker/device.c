@@ -20,6 +20,17 @@ device_kinds(void)
     return sizeof(kinds) / sizeof(kinds[0]) > 1 ? "cpu, cuda[:N]" : "cpu";
 }
 
+/* What --device means: "0" is "cuda:0", so that a unit's instance can be a GPU's number. */
+static const char *
+spell_out(const char *text, char *space, size_t size)
+{
+    if (*text == '\0' || text[strspn(text, "0123456789")] != '\0') {
+        return text;
+    }
+    (void)snprintf(space, size, "cuda:%s", text);
+    return space;
+}
+
 /* The N of "kind:N"; 0 when there is none. */
 static enum status
 parse_ordinal(const char *text, const char *rest, int *ordinal_out)
@@ -39,8 +50,10 @@ parse_ordinal(const char *text, const char *rest, int *ordinal_out)
 }
 
 enum status
-device_open(const char *text, struct device *device_out)
+device_open(const char *name, struct device *device_out)
 {
+    char space[DEVICE_NAME_MAX];
+    const char *text = spell_out(name, space, sizeof(space));
     size_t length = strcspn(text, ":");
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {

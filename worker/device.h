@@ -43,10 +43,10 @@ struct device {
     char name[DEVICE_NAME_MAX]; /* "cpu", "cuda:0"; what kvasird is told */
 };
 
-/* Parses "cpu", "cuda" or "cuda:N", and chooses it for the calling thread.
+/* Parses "cpu", "cuda", "cuda:N" or "N" (as "cuda:N"), and chooses it for the calling thread.
  * ST_INVALID: no such kind in this build (the detail lists them); ST_UNAVAILABLE: no such device.
  */
-enum status device_open(const char *text, struct device *device_out);
+enum status device_open(const char *name, struct device *device_out);
 
 /* Makes arena memory on the device by the best mechanism that it has.  As arena_ops.create. */
 enum status device_create_arena(const struct device *device, const char *label, size_t bytes,

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The systemd units: systemd reads them without a complaint, the programs that they name exist and take the
+# options that they pass, and what is exposed stays below a limit (systemd-analyze security, 0 good, 10 bad).
+set -euo pipefail
+source=${KVASIR_SRCDIR:-.}
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+fail() {
+    echo "test_units: $*" >&2
+    exit 1
+}
+
+command -v systemd-analyze >/dev/null || {
+    echo 'SKIP: no systemd-analyze here, the units were not checked'
+    exit 77
+}
+
+# The programs of the build stand where the units say, in a root of their own.
+make_install() {
+    env -u MAKEFLAGS -u MAKELEVEL make -s prefix=/usr sysconfdir=/etc systemdsystemunitdir=/usr/lib/systemd/system \
+        DESTDIR="$stage" "$@" >/dev/null
+}
+rm -f deploy/systemd/*.service
+make_install install-systemdsystemunitDATA install-sbinPROGRAMS install-binPROGRAMS install-deploy
+rm -f deploy/systemd/*.service # this prefix was the test's
+
+units=$stage/usr/lib/systemd/system
+for unit in "$units"/*; do
+    while IFS= read -r line; do
+        read -r program arguments <<<"${line#ExecStart=}"
+        [ -x "$stage$program" ] || fail "${unit##*/} starts $program, which is not installed"
+        for argument in $arguments; do
+            grep -q -- "${argument%%=*}" <("$stage$program" --help) ||
+                fail "${unit##*/}: $program has no option ${argument%%=*}"
+        done
+    done < <(grep '^ExecStart=' "$unit" || true)
+done
+
+# Only our own lines count: a machine's other units are not under test.
+for name in kvasird.service kvasir-worker@.service kvasir.target; do
+    sed "s|=/usr/|=$stage/usr/|" "$units/$name" >"$stage/$name"
+done
+complaints=$(systemd-analyze verify --man=no --recursive-errors=no "$stage/kvasird.service" \
+    "$stage/kvasir-worker@0.service" "$stage/kvasir.target" 2>&1 | grep -i kvasir || true)
+[ -z "$complaints" ] || fail "systemd-analyze verify: $complaints"
+
+exposure() { # UNIT LIMIT (tenths)
+    systemd-analyze security --offline=true --no-pager --threshold="$2" "$stage/$1" >"$stage/exposure" 2>&1 ||
+        fail "$1 is exposed more than $2: $(tail -n 1 "$stage/exposure")"
+    tail -n 1 "$stage/exposure"
+}
+exposure kvasird.service 20
+exposure kvasir-worker@.service 20
+
+# The sample configuration is what the program prints, and the program takes it.
+for program in kvasird kvasir-worker; do
+    config=$stage/etc/kvasir/$program.conf
+    "./$program" --print-config | cmp - "$config" || fail "$config is not what $program prints"
+    "./$program" --config="$config" --help >/dev/null || fail "$program refuses $config"
+done
+
+# An operator's file survives another installation.
+echo '# mine' >"$stage/etc/kvasir/kvasird.conf"
+make_install install-deploy
+grep -q '^# mine$' "$stage/etc/kvasir/kvasird.conf" || fail 'a changed configuration was overwritten'
