@@ -412,6 +412,9 @@ read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uin
     if (*priority > PROMPT_PRIORITY_MAX) {
         return ERR(ST_INVALID, "priority is %u: the limit is %d", *priority, PROMPT_PRIORITY_MAX);
     }
+    if (request->reuse > KVASIR__V1__REUSE_MODE__REUSE_LAZY) {
+        return ERR(ST_INVALID, "reuse is %d: not served yet", (int)request->reuse);
+    }
     TRY(read_salt(work, request->has_salt, request->salt));
     TRY(read_sampling(request->sampling, &work->prompt.sampling));
     work->prompt.sampling.ignore_end = request->ignore_end;

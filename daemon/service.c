@@ -465,6 +465,9 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_UNPIN:
     case METHOD_WARM:
     case METHOD_FORGET: document_call(d, call, (const Kvasir__V1__DocumentRef *)request); break;
+    case METHOD_CORPUS:
+        deliver_reply(d, call, RPC_UNIMPLEMENTED, "Corpus is not served yet", 0, NULL, true);
+        break;
     default: admin_call(d, call, request); break;
     }
 }

@@ -25,6 +25,7 @@
     X(METHOD_UNPIN, "/kvasir.v1.Documents/Unpin", document_ref, empty, false, false)               \
     X(METHOD_WARM, "/kvasir.v1.Documents/Warm", document_ref, empty, false, false)                 \
     X(METHOD_FORGET, "/kvasir.v1.Documents/Forget", document_ref, empty, false, false)             \
+    X(METHOD_CORPUS, "/kvasir.v1.Documents/Corpus", corpus_request, corpus_reply, false, false)    \
     X(METHOD_STATS, "/kvasir.v1.Admin/Stats", empty, stats_reply, false, true)                     \
     X(METHOD_WORKERS, "/kvasir.v1.Admin/Workers", empty, workers_reply, false, true)               \
     X(METHOD_REQUESTS, "/kvasir.v1.Admin/Requests", empty, requests_reply, false, true)            \
