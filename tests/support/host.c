@@ -329,6 +329,16 @@ host_drain(struct host *host, uint32_t worker, bool resume)
     (void)call_admin(host, METHOD_DRAIN, &request.base);
 }
 
+uint32_t
+host_evict(struct host *host, uint32_t blocks)
+{
+    Kvasir__V1__EvictRequest request = KVASIR__V1__EVICT_REQUEST__INIT;
+
+    request.has_blocks = true;
+    request.blocks = blocks;
+    return ((const Kvasir__V1__EvictReply *)call_admin(host, METHOD_EVICT, &request.base))->blocks;
+}
+
 uint64_t
 host_only_request(struct host *host)
 {

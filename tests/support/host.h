@@ -62,6 +62,9 @@ struct host_worker_info {
 };
 struct host_worker_info host_worker_by_pid(struct host *host, pid_t pid);
 
+/* Admin.Evict; returns how many blocks went. */
+uint32_t host_evict(struct host *host, uint32_t blocks);
+
 /* The number that Admin.Requests shows of the only request there. */
 uint64_t host_only_request(struct host *host);
 

@@ -60,6 +60,30 @@ START_TEST(a_second_request_reuses_every_document_in_any_order)
 }
 END_TEST
 
+START_TEST(of_a_document_whose_tail_went_only_the_tail_is_built_again)
+{
+    struct world *world = world_new(small());
+    uint32_t docs[] = {10001, 20002}; /* 3 blocks, the last of 2 tokens, and 5 */
+
+    world_submit(world,
+                 (struct world_ask){.docs = docs, .doc_count = 2, .query = 5, .max_tokens = 2});
+    world_run(world, 100);
+    world_evict(world, 2); /* the oldest document's tail: 6 of its 10 tokens */
+    ck_assert_uint_eq(world_pool(world).documents, 2);
+    uint64_t id = world_submit(
+        world, (struct world_ask){.docs = docs, .doc_count = 2, .query = 5, .max_tokens = 2});
+
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    ck_assert_uint_eq(world_get(world, id)->usage.tokens_built, 6);
+    ck_assert_uint_eq(world_get(world, id)->usage.tokens_reused, 24);
+    ck_assert_uint_eq(world_pool(world).tokens_hit, 24);
+    ck_assert_uint_eq(world_pool(world).doc_misses[KVPOOL_MISS_PARTIAL], 1);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->tokens_built, 30 + 6);
+    world_destroy(world);
+}
+END_TEST
+
 START_TEST(a_document_wanted_by_eight_clients_at_once_is_built_once)
 {
     struct world_config config = small();
@@ -392,6 +416,7 @@ END_TEST
 
 CHECK_MAIN("sched_requests", a_request_builds_its_documents_and_streams_its_answer,
            a_second_request_reuses_every_document_in_any_order,
+           of_a_document_whose_tail_went_only_the_tail_is_built_again,
            a_document_wanted_by_eight_clients_at_once_is_built_once,
            a_document_built_by_one_worker_is_read_by_another,
            a_request_that_can_never_fit_is_refused_at_once_with_both_sizes,
