@@ -42,7 +42,8 @@ struct ops_config {
     uint32_t segs_max;
 };
 
-#define OPS_THREADS_MAX 64
+#define OPS_THREADS_MAX   64
+#define OPS_STEP_SEGS_MIN 4097 /* the documents of a request and its own tokens */
 
 /* What graph_begin found. */
 enum ops_graph {
@@ -60,6 +61,10 @@ struct ops {
     /* Rows that gemm touches come in multiples of this: x must be readable, y is overwritten up to
      * it, whatever M is.  1: M rows. */
     uint32_t row_multiple;
+    /* What a step may hold in all: segments of its sequences, and (row, segment) pairs.  At least
+     * OPS_STEP_SEGS_MIN each, so that any one sequence can go on. */
+    uint64_t step_segs_max;
+    uint64_t step_pairs_max;
     void *state; /* thread pool or stream; owned by the instance */
 
     /* Lets the calling thread use the instance; once a thread, before anything else. */
@@ -68,15 +73,25 @@ struct ops {
     /* Memory that arguments may point to.  Zeroed; made at start, never inside a step. */
     enum status (*alloc)(const struct ops *, size_t bytes, void **memory_out);
     void (*release)(const struct ops *, void *memory); /* NULL is fine */
-    /* In order with the operations: enqueued, the host side may be reused only after finish. */
+    /* Memory of the host that upload and download use directly, while the device works; from other
+     * memory they may wait for it.  Zeroed. */
+    enum status (*alloc_host)(const struct ops *, size_t bytes, void **memory_out);
+    void (*release_host)(const struct ops *, void *memory); /* NULL is fine */
+    /* In order with the operations: enqueued, the host side may be reused only after finish, or
+     * after the wait for a mark behind it. */
     enum status (*upload)(const struct ops *, void *memory, const void *host, size_t bytes);
     enum status (*download)(const struct ops *, void *host, const void *memory, size_t bytes);
-    /* Waits for all that was enqueued: the one synchronisation of a step. */
+    /* Waits for all that was enqueued. */
     enum status (*finish)(const struct ops *);
+    /* mark remembers what was enqueued until now, wait waits for that: the one synchronisation of a
+     * step, while what was enqueued after the mark may still be under way. */
+    enum status (*mark)(const struct ops *);
+    enum status (*wait)(const struct ops *);
 
     /* Once a step, before its first layer: what attention can prepare for all layers (angles,
      * splits). lazy_prefill and lazy_decode of the step then get the same sequences in device
-     * memory.  The CPU prepares nothing. */
+     * memory.  May be called while the step before runs: what is prepared last is what the next
+     * operations use.  The CPU prepares nothing. */
     enum status (*begin_step)(const struct ops *, struct attn_step);
 
     /* Work that is launched over and over with only the contents of memory changed is recorded once

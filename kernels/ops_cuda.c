@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What begin_step prepares travels as one copy: a pinned host buffer and its twin on the device
- * hold the step's segments, sequences, angle indices, items and merge lists at fixed offsets.  The
- * host buffer is written again only after `finish`, so the copy is never overtaken. */
+ * hold the step's segments, sequences, angle indices, items and merge lists at fixed offsets.
+ * There are two host buffers, taken in turn, so that a step is prepared while the one before runs;
+ * each is written again only after its last copy. */
 #include "kernels/ops_cuda.h"
 
 #include <assert.h>
@@ -17,11 +18,12 @@
 #include "kernels/gemm_cuda.h"
 #include "kernels/graph_cuda.h"
 
-#define ANGLES_PER_ROW 32   /* (row, segment) pairs a step may have, per row */
-#define PARTIALS_MAX   8192 /* of the split prefills of a step, and of its decodes as well */
-#define PREFILL_ROWS   64   /* packed rows of a CTA of lazy_prefill */
-#define DECODE_ROWS    16   /* and of lazy_decode */
-#define DECODE_TILES   16   /* of 64 keys for one of its CTAs, where there is work enough */
+#define ANGLES_PER_ROW 32         /* (row, segment) pairs a step may have, per row, */
+#define ANGLES_MIN     (1u << 16) /* and at least */
+#define PARTIALS_MAX   8192       /* of the split prefills of a step, and of its decodes as well */
+#define PREFILL_ROWS   64         /* packed rows of a CTA of lazy_prefill */
+#define DECODE_ROWS    16         /* and of lazy_decode */
+#define DECODE_TILES   16         /* of 64 keys for one of its CTAs, where there is work enough */
 #define PLAN_ALIGN     256
 
 /* The two kinds of attention of a step. */
@@ -50,9 +52,13 @@ struct cuda_state {
 
     struct plan_layout at;
     uint32_t items_max[PARTS];
-    char *plan_host; /* pinned */
+    char *plan_hosts[2];   /* pinned */
+    cudaEvent_t copied[2]; /* the last copy of each */
+    uint32_t slot;
+    char *plan_host; /* that of this step */
     char *plan;      /* its twin on the device */
-    float *angles;   /* prefill sequences first, then decode */
+    cudaEvent_t marked;
+    float *angles; /* prefill sequences first, then decode */
     size_t angle_rows_max;
     float *partials; /* o, then ml; of one kind of attention after the other, in order */
     uint32_t partials_max;
@@ -147,9 +153,48 @@ cuda_download(const struct ops *ops, void *host, const void *memory, size_t byte
 }
 
 static enum status
+cuda_alloc_host(const struct ops *ops, size_t bytes, void **memory_out)
+{
+    void *memory = NULL;
+    cudaError_t error = cudaMallocHost(&memory, bytes == 0 ? 1 : bytes);
+
+    (void)ops;
+    if (error != cudaSuccess) {
+        return ERR(error == cudaErrorMemoryAllocation ? ST_NO_MEMORY : ST_DEVICE,
+                   "cudaMallocHost of %zu bytes: %s", bytes, cudaGetErrorName(error));
+    }
+    memset(memory, 0, bytes);
+    *memory_out = memory;
+    return ST_OK;
+}
+
+static void
+cuda_release_host(const struct ops *ops, void *memory)
+{
+    (void)ops;
+    if (memory != NULL) {
+        (void)cudaFreeHost(memory);
+    }
+}
+
+static enum status
 cuda_finish(const struct ops *ops)
 {
     CU_TRY(cudaStreamSynchronize(state_of(ops)->stream));
+    return ST_OK;
+}
+
+static enum status
+cuda_mark(const struct ops *ops)
+{
+    CU_TRY(cudaEventRecord(state_of(ops)->marked, state_of(ops)->stream));
+    return ST_OK;
+}
+
+static enum status
+cuda_wait(const struct ops *ops)
+{
+    CU_TRY(cudaEventSynchronize(state_of(ops)->marked));
     return ST_OK;
 }
 
@@ -268,10 +313,15 @@ cuda_begin_step(const struct ops *ops, struct attn_step step)
 
     n_segs = count_segments(step.decode, step.n_decode, n_segs);
     TRY(check_step(state, &step, n_segs));
+    state->slot = 1 - state->slot;
+    state->plan_host = state->plan_hosts[state->slot];
+    CU_TRY(cudaEventSynchronize(state->copied[state->slot])); /* long past, as a rule */
     memcpy(state->plan_host + state->at.segs, step.segs, n_segs * sizeof(step.segs[0]));
     TRY(send_plan(state, state->at.segs, n_segs * sizeof(step.segs[0])));
     TRY(begin_part(state, &step, PREFILL, step.prefill, step.n_prefill, &angle_rows));
-    return begin_part(state, &step, DECODE, step.decode, step.n_decode, &angle_rows);
+    TRY(begin_part(state, &step, DECODE, step.decode, step.n_decode, &angle_rows));
+    CU_TRY(cudaEventRecord(state->copied[state->slot], state->stream));
+    return ST_OK;
 }
 
 static enum status
@@ -389,7 +439,15 @@ cuda_destroy(struct ops *ops)
         (void)cudaFree(state->partials);
         (void)cudaFree(state->angles);
         (void)cudaFree(state->plan);
-        (void)cudaFreeHost(state->plan_host);
+        for (int i = 0; i < 2; i++) {
+            (void)cudaFreeHost(state->plan_hosts[i]);
+            if (state->copied[i] != NULL) {
+                (void)cudaEventDestroy(state->copied[i]);
+            }
+        }
+        if (state->marked != NULL) {
+            (void)cudaEventDestroy(state->marked);
+        }
         if (state->stream != NULL) {
             (void)cudaStreamDestroy(state->stream);
         }
@@ -454,8 +512,15 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     size_plan(state);
     state->at = lay_out_plan(config, state->items_max);
     state->angle_rows_max = (size_t)config->rows_max * ANGLES_PER_ROW;
+    if (state->angle_rows_max < ANGLES_MIN) {
+        state->angle_rows_max = ANGLES_MIN;
+    }
     CU_TRY(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
-    CU_TRY(cudaMallocHost((void **)&state->plan_host, state->at.end));
+    CU_TRY(cudaEventCreateWithFlags(&state->marked, cudaEventDisableTiming));
+    for (int i = 0; i < 2; i++) {
+        CU_TRY(cudaEventCreateWithFlags(&state->copied[i], cudaEventDisableTiming));
+        CU_TRY(cudaMallocHost((void **)&state->plan_hosts[i], state->at.end));
+    }
     CU_TRY(cudaMalloc((void **)&state->plan, state->at.end));
     CU_TRY(cudaMalloc((void **)&state->angles, state->angle_rows_max * config->D * sizeof(float)));
     CU_TRY(cudaMalloc((void **)&state->partials,
@@ -491,13 +556,18 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .name = "cuda",
         .activation_bytes = 2,
         .row_multiple = config.is_deterministic ? GEMM_CUDA_FIXED_ROWS : 1,
+        .step_segs_max = config.segs_max,
         .state = state,
         .bind = cuda_bind,
         .alloc = cuda_alloc,
         .release = cuda_release,
+        .alloc_host = cuda_alloc_host,
+        .release_host = cuda_release_host,
         .upload = cuda_upload,
         .download = cuda_download,
         .finish = cuda_finish,
+        .mark = cuda_mark,
+        .wait = cuda_wait,
         .begin_step = cuda_begin_step,
         .graph_begin = cuda_graph_begin,
         .graph_end = cuda_graph_end,
@@ -516,6 +586,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         cuda_destroy(ops);
         return st;
     }
+    ops->step_pairs_max = state->angle_rows_max;
     *ops_out = ops;
     return ST_OK;
 }

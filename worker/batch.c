@@ -22,27 +22,39 @@ deps_complete(const struct batch_item *items, uint32_t index)
     return true;
 }
 
-uint32_t
-batch_pick(struct batch_item *items, uint32_t count, uint32_t step_tokens)
+/* Gives an item what is left for it. */
+static void
+give(struct batch_item *item, struct batch_limits *left)
 {
-    uint32_t budget = step_tokens;
+    uint64_t rows = min_u32(left->rows, min_u32(item->rows_left, item->slots_left));
+
+    if (item->n_segs > left->segs) {
+        return;
+    }
+    if (item->n_segs > 0 && rows > left->pairs / item->n_segs) {
+        rows = left->pairs / item->n_segs;
+    }
+    item->rows = (uint32_t)rows;
+    left->rows -= item->rows;
+    left->pairs -= rows * item->n_segs;
+    left->segs -= rows > 0 ? item->n_segs : 0;
+}
+
+uint32_t
+batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits)
+{
+    struct batch_limits left = limits;
 
     for (uint32_t i = 0; i < count; i++) {
-        struct batch_item *item = &items[i];
-
-        item->rows = 0;
-        if (item->is_decoding) {
-            item->rows = min_u32(budget, min_u32(item->rows_left, item->slots_left));
-            budget -= item->rows;
+        items[i].rows = 0;
+        if (items[i].is_decoding) {
+            give(&items[i], &left);
         }
     }
-    for (uint32_t i = 0; i < count && budget > 0; i++) {
-        struct batch_item *item = &items[i];
-
-        if (!item->is_decoding && deps_complete(items, i)) {
-            item->rows = min_u32(budget, min_u32(item->rows_left, item->slots_left));
-            budget -= item->rows;
+    for (uint32_t i = 0; i < count && left.rows > 0; i++) {
+        if (!items[i].is_decoding && deps_complete(items, i)) {
+            give(&items[i], &left);
         }
     }
-    return step_tokens - budget;
+    return limits.rows - left.rows;
 }

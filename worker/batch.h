@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* batch - which rows go into the next step; pure arithmetic over a table, no model, no memory.
  *
- * A step runs at most `step_tokens` rows.  Decoding sequences come first, one row each: they are
+ * A step runs at most limits.rows rows.  Decoding sequences come first, one row each: they are
  * what people watch.  Then builds and prompts share what is left in the order of the table, which
  * is the order of arrival, each as far as the budget goes; what does not fit goes on in a later
  * step.
@@ -9,6 +9,9 @@
  * Rows of a prompt may run iff every document it waits for is complete by the end of this step: in
  * each layer all keys of a step are written before any is read (llama.h), so a cold document and
  * the question about it go through together.
+ *
+ * A device also bounds the segments of a step and its (row, segment) pairs.  A sequence for which
+ * no pair is left waits, decoding or not; requests with thousands of documents get there.
  *
  * Nothing starves: decoding sequences are bounded in number and end, and among the others the
  * oldest always goes first. */
@@ -24,11 +27,19 @@ struct batch_item {
     uint32_t slots_left;  /* tokens that its blocks have room for; less than rows_left: it stalls */
     const uint32_t *deps; /* [n_deps] earlier items of the table that must be complete */
     uint32_t n_deps;
-    uint32_t rows; /* written by batch_pick: rows of this step */
+    uint32_t n_segs; /* that each of its rows attends to */
+    uint32_t rows;   /* written by batch_pick: rows of this step */
 };
 
-/* Fills `rows` of every item; returns their sum, at most step_tokens.  Items are in order of
+/* Of a step; ops.h says more. */
+struct batch_limits {
+    uint32_t rows;
+    uint64_t segs;
+    uint64_t pairs;
+};
+
+/* Fills `rows` of every item; returns their sum, at most limits.rows.  Items are in order of
  * arrival; a dep on an item that does not stand before its reader is taken as not complete. */
-uint32_t batch_pick(struct batch_item *items, uint32_t count, uint32_t step_tokens);
+uint32_t batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits);
 
 #endif

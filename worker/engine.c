@@ -23,10 +23,15 @@ struct engine {
     struct htab requests;
     struct htab builds;
     struct llama_room room;                    /* sum over the open sequences */
+    struct llama_room room_made;               /* what a step has room for */
+    size_t sequences_made;                     /* likewise */
     uint64_t sealed_before[ENGINE_SEALED_MAX]; /* a ring */
     uint32_t sealed_next;
 
-    struct plan plan;
+    struct plan plans[2];
+    struct plan *plan;            /* of the step that runs, or ran last */
+    struct plan *next;            /* the other one */
+    bool is_next_ready;           /* it is planned and sent, up to the tokens being drawn */
     struct sample_params *params; /* [seqs_max] */
     struct sample_result *draws;  /* [seqs_max] */
     struct report report;         /* what the next message says */
@@ -53,13 +58,20 @@ static enum status
 allocate_step(struct engine *engine)
 {
     const struct engine_config *config = &engine->config;
+    void *draws;
 
     engine->params = mem_zalloc(config->seqs_max, sizeof(engine->params[0]));
-    engine->draws = mem_zalloc(config->seqs_max, sizeof(engine->draws[0]));
-    if (engine->params == NULL || engine->draws == NULL) {
+    if (engine->params == NULL) {
         return ERR(ST_NO_MEMORY, "%u requests at once", config->seqs_max);
     }
-    TRY(plan_init(&engine->plan, config->step_tokens, config->seqs_max, config->layout.P));
+    TRY(config->ops->alloc_host(config->ops, config->seqs_max * sizeof(engine->draws[0]), &draws));
+    engine->draws = draws;
+    for (int i = 0; i < 2; i++) {
+        TRY(plan_init(&engine->plans[i], config->ops, config->step_tokens, config->seqs_max,
+                      config->layout.P));
+    }
+    engine->plan = &engine->plans[0];
+    engine->next = &engine->plans[1];
     TRY(htab_init(&engine->requests, sequence_has_id));
     return htab_init(&engine->builds, sequence_has_id);
 }
@@ -136,9 +148,12 @@ engine_destroy(struct engine **engine)
     htab_deinit(&e->builds);
     llama_destroy(&e->llama);
     report_deinit(&e->report);
-    plan_deinit(&e->plan);
+    plan_deinit(&e->plans[0]);
+    plan_deinit(&e->plans[1]);
     mem_free(e->params);
-    mem_free(e->draws);
+    if (e->draws != NULL) {
+        e->config.ops->release_host(e->config.ops, e->draws);
+    }
     MEM_FREE(*engine);
 }
 
@@ -150,11 +165,50 @@ engine_open(const struct engine *engine)
 
 /* --- room: all that a step may need is allocated while messages are taken in --------- */
 
+/* With half of it to spare: requests come one by one. */
+static size_t
+grown(size_t now, size_t wanted)
+{
+    return wanted > now ? wanted + wanted / 2 : now;
+}
+
+static bool
+has_step_room(const struct engine *engine)
+{
+    const struct llama_room *made = &engine->room_made;
+    const struct llama_room *room = &engine->room;
+
+    return engine_open(engine) <= engine->sequences_made && room->segs <= made->segs
+           && room->block_ids <= made->block_ids && room->partials <= made->partials
+           && room->history <= made->history;
+}
+
 static enum status
 make_step_room(struct engine *engine)
 {
-    TRY(plan_reserve(&engine->plan, engine_open(engine), &engine->room));
-    return llama_reserve(engine->llama, &engine->room);
+    struct llama_room *made = &engine->room_made;
+
+    if (has_step_room(engine)) {
+        return ST_OK;
+    }
+    *made = (struct llama_room){
+        .segs = grown(made->segs, engine->room.segs),
+        .block_ids = grown(made->block_ids, engine->room.block_ids),
+        .partials = grown(made->partials, engine->room.partials),
+        .history = grown(made->history, engine->room.history),
+    };
+    engine->sequences_made = grown(engine->sequences_made, engine_open(engine));
+    engine->is_next_ready = false; /* its arrays go */
+    TRY(plan_reserve(&engine->plans[0], engine->sequences_made, made));
+    TRY(plan_reserve(&engine->plans[1], engine->sequences_made, made));
+    return llama_reserve(engine->llama, made);
+}
+
+/* The rows of a sequence in the step that is planned ahead. */
+static uint32_t
+rows_ahead(const struct engine *engine, const struct sequence *seq)
+{
+    return engine->is_next_ready ? engine->next->items[seq->item].rows : 0;
 }
 
 static void
@@ -180,6 +234,9 @@ fail_request(struct engine *engine, uint64_t request, const char *reason)
 static void
 retire(struct engine *engine, struct sequence *seq)
 {
+    if (rows_ahead(engine, seq) > 0) {
+        engine->is_next_ready = false;
+    }
     htab_remove(seq->is_build ? &engine->builds : &engine->requests, &seq->node);
     count_room(engine, seq, false);
     list_unlink(&seq->link);
@@ -236,6 +293,7 @@ admit(struct engine *engine, struct sequence *seq)
     TRY(htab_insert(tab, htab_mix(seq->id), &seq->node));
     link_in_order(engine, seq);
     count_room(engine, seq, true);
+    engine->is_next_ready = false; /* it shall be in the next step */
     return ST_OK;
 }
 
@@ -377,6 +435,9 @@ apply_grant(struct engine *engine, const Kvasir__V1__Grant *grant)
     enum status st = sequence_grant(seq, grant->block_ids, grant->n_block_ids, &engine->limits);
 
     count_room(engine, seq, true);
+    if (rows_ahead(engine, seq) == 0) {
+        engine->is_next_ready = false; /* it may have waited for these */
+    }
     if (st != ST_OK) {
         fail_request(engine, seq->id, status_detail());
         retire(engine, seq);
@@ -431,15 +492,13 @@ find_build(const void *arg, uint64_t build)
     return find(&((const struct engine *)arg)->builds, build);
 }
 
-/* Draws for all; when one row cannot be drawn from (NaN), for each alone, so that only that request
- * fails.  Drawing again gives the same: a draw depends on seed and counter. */
 static enum status
 draw_tokens(struct engine *engine)
 {
-    uint32_t n = engine->plan.step.n_logits;
+    uint32_t n = engine->plan->step.n_logits;
 
     for (uint32_t i = 0; i < n; i++) {
-        struct sequence *seq = engine->plan.drawing[i];
+        struct sequence *seq = engine->plan->drawing[i];
 
         engine->params[i] = seq->sampling;
         engine->params[i].counter = seq->n_ids - seq->n_prompt;
@@ -447,7 +506,17 @@ draw_tokens(struct engine *engine)
         engine->params[i].history = seq->ids;
         engine->params[i].n_history = seq->sampling.repetition_penalty != 1.0f ? seq->n_ids : 0;
     }
-    enum status st = llama_sample(engine->llama, 0, n, engine->params, engine->draws);
+    return llama_draw(engine->llama, 0, n, engine->params, engine->draws);
+}
+
+/* Waits for the tokens; when one row could not be drawn from (NaN; a device says so only now), draws
+ * for each alone, so that only that request fails.  Drawing again gives the same: a draw depends on
+ * seed and counter. */
+static enum status
+wait_for_tokens(struct engine *engine, enum status drawn)
+{
+    uint32_t n = engine->plan->step.n_logits;
+    enum status st = drawn == ST_OK ? llama_wait(engine->llama, 0, n, engine->draws) : drawn;
 
     for (uint32_t i = 0; st == ST_INVALID && i < n; i++) {
         enum status one = llama_sample(engine->llama, i, 1, &engine->params[i], &engine->draws[i]);
@@ -456,9 +525,9 @@ draw_tokens(struct engine *engine)
             return one;
         }
         if (one == ST_INVALID) {
-            fail_request(engine, engine->plan.drawing[i]->id, status_detail());
-            retire(engine, engine->plan.drawing[i]);
-            engine->plan.drawing[i] = NULL;
+            fail_request(engine, engine->plan->drawing[i]->id, status_detail());
+            retire(engine, engine->plan->drawing[i]);
+            engine->plan->drawing[i] = NULL;
         }
     }
     return st == ST_INVALID ? ST_OK : st;
@@ -490,12 +559,14 @@ advance(struct engine *engine)
     {
         struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
 
-        seq->n_cached += engine->plan.items[seq->item].rows;
+        seq->n_cached += seq->rows_running;
+        seq->rows_running = 0;
+        seq->is_drawing = false;
     }
-    for (uint32_t i = 0; i < engine->plan.step.n_logits; i++) {
-        if (engine->plan.drawing[i] != NULL) {
-            engine->plan.drawing[i]->draw = engine->draws[i];
-            take_token(engine, engine->plan.drawing[i]);
+    for (uint32_t i = 0; i < engine->plan->step.n_logits; i++) {
+        if (engine->plan->drawing[i] != NULL) {
+            engine->plan->drawing[i]->draw = engine->draws[i];
+            take_token(engine, engine->plan->drawing[i]);
         }
     }
 }
@@ -531,19 +602,68 @@ seal_complete(struct engine *engine)
     }
 }
 
+/* Chooses the plan of this step: what was made while the last one ran, if that still holds. */
+static enum status
+begin_step(struct engine *engine)
+{
+    if (engine->is_next_ready) {
+        struct plan *plan = engine->plan;
+
+        engine->plan = engine->next;
+        engine->next = plan;
+        engine->is_next_ready = false;
+        plan_fill(engine->plan);
+        return ST_OK;
+    }
+    if (plan_step(engine->plan, &engine->order, find_build, engine) == 0) {
+        return ST_OK;
+    }
+    return llama_prepare(engine->llama, &engine->plan->step);
+}
+
+/* While the device works: plans and sends the step after this one. */
+static enum status
+prepare_next(struct engine *engine)
+{
+    if (plan_step(engine->next, &engine->order, find_build, engine) == 0) {
+        return ST_OK;
+    }
+    TRY(llama_prepare(engine->llama, &engine->next->step));
+    engine->is_next_ready = true;
+    return ST_OK;
+}
+
+static enum status
+run_step(struct engine *engine)
+{
+    TRY(llama_launch(engine->llama, &engine->plan->step));
+    enum status st = draw_tokens(engine);
+
+    if (st == ST_OK || st == ST_INVALID) {
+        plan_mark_running(engine->plan, &engine->order);
+        TRY(prepare_next(engine));
+        st = wait_for_tokens(engine, st);
+    }
+    if (st != ST_OK) {
+        engine->is_next_ready = false; /* it stands on tokens that never came */
+        return st;
+    }
+    advance(engine);
+    return ST_OK;
+}
+
 enum status
 engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
 {
     forget_last_step(engine);
-    uint32_t rows = plan_step(&engine->plan, &engine->order, find_build, engine);
+    TRY(begin_step(engine));
+    uint32_t rows = engine->plan->step.n_rows;
 
     if (rows > 0) {
-        TRY(llama_forward(engine->llama, &engine->plan.step));
-        TRY(draw_tokens(engine));
-        advance(engine);
+        TRY(run_step(engine));
     }
     seal_complete(engine);
-    *step_out = report_finish(&engine->report, rows, engine->plan.rows_built);
+    *step_out = report_finish(&engine->report, rows, engine->plan->rows_built);
     engine->is_reported = true;
     return ST_OK;
 }

@@ -51,7 +51,9 @@ struct llama {
     struct llama_room room;
     void *buffers[BUFFERS];
     size_t buffer_bytes[BUFFERS];
-    uint32_t *partial_first;      /* [rows_max + 1], host side of BUF_PARTIAL_FIRST */
+    /* Host side of BUF_PARTIAL_FIRST, [rows_max + 1]: of the step that runs and of the prepared. */
+    uint32_t *partial_first[2];
+    uint32_t prepared;            /* index into it */
     struct sample_params *params; /* [logits_max], host side of BUF_PARAMS */
 };
 
@@ -152,16 +154,27 @@ check_config(const struct llama_config *config)
 }
 
 static enum status
+allocate_host(struct llama *llama)
+{
+    const struct ops *ops = llama->config.ops;
+    void *memory;
+
+    for (int i = 0; i < 2; i++) {
+        TRY(ops->alloc_host(ops, ((size_t)llama->config.rows_max + 1) * sizeof(uint32_t), &memory));
+        llama->partial_first[i] = memory;
+    }
+    TRY(ops->alloc_host(ops, llama->config.logits_max * sizeof(llama->params[0]), &memory));
+    llama->params = memory;
+    return ST_OK;
+}
+
+static enum status
 start(struct llama *llama)
 {
     const struct ops *ops = llama->config.ops;
     const struct model_config *m = llama->config.model;
 
-    llama->partial_first = mem_zalloc((size_t)llama->config.rows_max + 1, sizeof(uint32_t));
-    llama->params = mem_zalloc(llama->config.logits_max, sizeof(llama->params[0]));
-    if (llama->partial_first == NULL || llama->params == NULL) {
-        return ERR(ST_NO_MEMORY, "a step of %u rows", llama->config.rows_max);
-    }
+    TRY(allocate_host(llama));
     llama->room = (struct llama_room){.segs = 1, .block_ids = 1, .partials = 1, .history = 1};
     TRY(allocate_buffers(llama, BUF_X));
     TRY(ops->upload(ops, llama->buffers[BUF_INV_FREQ], m->inv_freq, m->D / 2 * sizeof(double)));
@@ -218,26 +231,26 @@ llama_destroy(struct llama **llama)
     for (int i = 0; i < BUFFERS; i++) {
         ops->release(ops, (*llama)->buffers[i]);
     }
-    mem_free((*llama)->partial_first);
-    mem_free((*llama)->params);
+    ops->release_host(ops, (*llama)->partial_first[0]);
+    ops->release_host(ops, (*llama)->partial_first[1]);
+    ops->release_host(ops, (*llama)->params);
     MEM_FREE(*llama);
 }
 
-/* With half of it to spare: requests come one by one. */
 static size_t
-grown(size_t now, size_t wanted)
+larger(size_t a, size_t b)
 {
-    return wanted > now ? wanted + wanted / 2 : now;
+    return a > b ? a : b;
 }
 
 enum status
 llama_reserve(struct llama *llama, const struct llama_room *room)
 {
     llama->room = (struct llama_room){
-        .segs = grown(llama->room.segs, room->segs),
-        .block_ids = grown(llama->room.block_ids, room->block_ids),
-        .partials = grown(llama->room.partials, room->partials),
-        .history = grown(llama->room.history, room->history),
+        .segs = larger(llama->room.segs, room->segs),
+        .block_ids = larger(llama->room.block_ids, room->block_ids),
+        .partials = larger(llama->room.partials, room->partials),
+        .history = larger(llama->room.history, room->history),
     };
     return allocate_buffers(llama, BUF_GROWING);
 }
@@ -347,7 +360,8 @@ attend_singles(const struct llama *llama, const struct llama_step *step, struct 
                                   .o = llama->buffers[BUF_O],
                                   .ml = llama->buffers[BUF_ML],
                                   .partial_first = llama->buffers[BUF_PARTIAL_FIRST],
-                                  .n_partials = llama->partial_first[step->n_single]},
+                                  .n_partials =
+                                      llama->partial_first[llama->prepared][step->n_single]},
         llama->buffers[BUF_ATTN]);
 }
 
@@ -409,14 +423,15 @@ finish_model(const struct llama *llama, const struct llama_step *step)
 static void
 plan_partials(struct llama *llama, const struct llama_step *step)
 {
+    uint32_t *first = llama->partial_first[llama->prepared];
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < step->n_single; i++) {
         assert(step->seqs[i].n_rows == 1 && step->seqs[i].row_first == i);
-        llama->partial_first[i] = n;
+        first[i] = n;
         n += lazy_decode_partials(&step->seqs[i], step->segs);
     }
-    llama->partial_first[step->n_single] = n;
+    first[step->n_single] = n;
     assert(n <= llama->room.partials);
 }
 
@@ -430,14 +445,14 @@ send_step(struct llama *llama, const struct llama_step *step)
         const void *from;
         size_t bytes;
     } parts[] = {
-        {BUF_IDS, step->ids, row_bytes},
         {BUF_ROW_BLOCK, step->row_block, row_bytes},
         {BUF_ROW_SLOT, step->row_slot, row_bytes},
         {BUF_ROW_POS, step->row_pos, row_bytes},
         {BUF_SEQS, step->seqs, step->n_seqs * sizeof(step->seqs[0])},
         {BUF_SEGS, step->segs, step->n_segs * sizeof(step->segs[0])},
         {BUF_BLOCK_IDS, step->block_ids, step->n_block_ids * sizeof(uint32_t)},
-        {BUF_PARTIAL_FIRST, llama->partial_first, (step->n_single + (size_t)1) * sizeof(uint32_t)},
+        {BUF_PARTIAL_FIRST, llama->partial_first[llama->prepared],
+         (step->n_single + (size_t)1) * sizeof(uint32_t)},
         {BUF_LOGIT_ROWS, step->logit_rows, step->n_logits * sizeof(uint32_t)},
     };
 
@@ -509,15 +524,22 @@ graph_key(const struct llama *llama, const struct llama_step *step,
 }
 
 enum status
-llama_forward(struct llama *llama, const struct llama_step *step)
+llama_prepare(struct llama *llama, const struct llama_step *step)
+{
+    llama->prepared = 1 - llama->prepared;
+    plan_partials(llama, step);
+    TRY(send_step(llama, step));
+    return begin_step(llama, step);
+}
+
+enum status
+llama_launch(struct llama *llama, const struct llama_step *step)
 {
     const struct ops *ops = llama->config.ops;
     enum ops_graph found = OPS_GRAPH_NONE;
     uint8_t key[OPS_GRAPH_KEY_BYTES];
 
-    plan_partials(llama, step);
-    TRY(send_step(llama, step));
-    TRY(begin_step(llama, step));
+    TRY(ops->upload(ops, llama->buffers[BUF_IDS], step->ids, step->n_rows * sizeof(uint32_t)));
     if (step->n_single == step->n_seqs && step->n_seqs > 0) {
         graph_key(llama, step, key);
         TRY(ops->graph_begin(ops, key, &found));
@@ -529,6 +551,13 @@ llama_forward(struct llama *llama, const struct llama_step *step)
     return found == OPS_GRAPH_RECORDING ? ops->graph_end(ops) : ST_OK;
 }
 
+enum status
+llama_forward(struct llama *llama, const struct llama_step *step)
+{
+    TRY(llama_prepare(llama, step));
+    return llama_launch(llama, step);
+}
+
 static const float *
 logits_at(const struct llama *llama, uint32_t row)
 {
@@ -536,15 +565,15 @@ logits_at(const struct llama *llama, uint32_t row)
 }
 
 enum status
-llama_sample(struct llama *llama, uint32_t first, uint32_t count,
-             const struct sample_params *params, struct sample_result *results)
+llama_draw(struct llama *llama, uint32_t first, uint32_t count, const struct sample_params *params,
+           struct sample_result *results)
 {
     const struct ops *ops = llama->config.ops;
     uint32_t *history = llama->buffers[BUF_HISTORY];
     size_t n_history = 0;
 
     if (count == 0) {
-        return ops->finish(ops);
+        return ops->mark(ops);
     }
     assert(first + count <= llama->config.logits_max);
     for (uint32_t i = 0; i < count; i++) {
@@ -566,13 +595,27 @@ llama_sample(struct llama *llama, uint32_t first, uint32_t count,
                                               .R = count,
                                               .V = llama->config.model->V}));
     TRY(ops->download(ops, results, llama->buffers[BUF_RESULTS], count * sizeof(*results)));
-    TRY(ops->finish(ops));
+    return ops->mark(ops);
+}
+
+enum status
+llama_wait(struct llama *llama, uint32_t first, uint32_t count, const struct sample_result *results)
+{
+    TRY(llama->config.ops->wait(llama->config.ops));
     for (uint32_t i = 0; i < count; i++) {
         if (results[i].id == SAMPLE_REFUSED) {
             return ERR(ST_INVALID, "row %u: logits that are not numbers", first + i);
         }
     }
     return ST_OK;
+}
+
+enum status
+llama_sample(struct llama *llama, uint32_t first, uint32_t count,
+             const struct sample_params *params, struct sample_result *results)
+{
+    TRY(llama_draw(llama, first, count, params, results));
+    return llama_wait(llama, first, count, results);
 }
 
 enum status

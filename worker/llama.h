@@ -48,7 +48,8 @@ struct llama_room {
     size_t history;   /* sum of n_history over the rows that are sampled */
 };
 
-/* A step, prepared by the caller in host memory that stays as it is until llama_sample.  Sequences
+/* A step, prepared by the caller in host memory (ops->alloc_host, to be fast) that stays as it is
+ * until llama_sample or llama_wait.  Sequences
  * of one row come first and their rows are the first rows of the step, in the same order: those
  * take the split-key path (lazy_decode), the others lazy_prefill; the results are bitwise equal. */
 struct llama_step {
@@ -76,18 +77,28 @@ void llama_destroy(struct llama **llama);
 /* Where KV is, for an instance that was made without. */
 void llama_place_kv(struct llama *llama, void *kv, uint32_t block_count);
 
-/* Makes room for steps of that size.  Never shrinks.  ST_NO_MEMORY. */
+/* Makes room for steps of that size; what was prepared is lost.  Never shrinks.  ST_NO_MEMORY. */
 enum status llama_reserve(struct llama *llama, const struct llama_room *room);
 
 /* Enqueues a step; allocates nothing.  Fails only as its operations fail: then the worker is
- * broken. */
+ * broken.  llama_forward is llama_prepare and llama_launch. */
 enum status llama_forward(struct llama *llama, const struct llama_step *step);
 
-/* Draws from logits [first, first + count) of the last llama_forward and waits for the device: the
+/* Sends all of a step but its ids, which may not be known yet; also while the step before runs.
+ * What was prepared last is what llama_launch runs, with the ids that are there then. */
+enum status llama_prepare(struct llama *llama, const struct llama_step *step);
+enum status llama_launch(struct llama *llama, const struct llama_step *step);
+
+/* Draws from logits [first, first + count) of the last llama_launch and waits for the device: the
  * step's K and V are complete after it.  Histories are host memory.  A count of 0 only waits.
- * ST_INVALID as sample says. */
+ * ST_INVALID as sample says.  llama_sample is llama_draw, which enqueues, and llama_wait, which
+ * waits for that and for nothing behind it. */
 enum status llama_sample(struct llama *llama, uint32_t first, uint32_t count,
                          const struct sample_params *params, struct sample_result *results);
+enum status llama_draw(struct llama *llama, uint32_t first, uint32_t count,
+                       const struct sample_params *params, struct sample_result *results);
+enum status llama_wait(struct llama *llama, uint32_t first, uint32_t count,
+                       const struct sample_result *results);
 
 /* Copies logits [0, count) of the last llama_forward, [count, V], and waits.  Tests and tools. */
 enum status llama_logits(struct llama *llama, uint32_t count, float *logits_out);

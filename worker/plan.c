@@ -6,36 +6,53 @@
 
 #include "common/mem.h"
 
-enum status
-plan_init(struct plan *plan, uint32_t rows_max, uint32_t draws_max, uint32_t block_tokens)
+/* Storage that the device reads. */
+static enum status
+allocate(const struct plan *plan, size_t count, size_t size, void *array_out)
 {
+    void *memory;
+
+    TRY(plan->ops->alloc_host(plan->ops, count * size, &memory));
+    memcpy(array_out, &memory, sizeof(memory));
+    return ST_OK;
+}
+
+enum status
+plan_init(struct plan *plan, const struct ops *ops, uint32_t rows_max, uint32_t draws_max,
+          uint32_t block_tokens)
+{
+    plan->ops = ops;
     plan->block_tokens = block_tokens;
-    plan->rows_max = rows_max;
     plan->draws_max = draws_max;
-    plan->ids = mem_zalloc(rows_max, sizeof(uint32_t));
-    plan->row_block = mem_zalloc(rows_max, sizeof(uint32_t));
-    plan->row_slot = mem_zalloc(rows_max, sizeof(uint32_t));
-    plan->row_pos = mem_zalloc(rows_max, sizeof(uint32_t));
-    plan->seqs = mem_zalloc(rows_max, sizeof(plan->seqs[0]));
-    plan->logit_rows = mem_zalloc(draws_max, sizeof(uint32_t));
-    plan->drawing = mem_zalloc(draws_max, sizeof(struct sequence *));
-    if (plan->ids == NULL || plan->row_block == NULL || plan->row_slot == NULL
-        || plan->row_pos == NULL || plan->seqs == NULL || plan->logit_rows == NULL
-        || plan->drawing == NULL) {
+    plan->limits = (struct batch_limits){
+        .rows = rows_max, .segs = ops->step_segs_max, .pairs = ops->step_pairs_max};
+    plan->drawing = mem_zalloc(draws_max, sizeof(plan->drawing[0]));
+    plan->blanks = mem_zalloc(draws_max, sizeof(plan->blanks[0]));
+    if (plan->drawing == NULL || plan->blanks == NULL) {
         return ERR(ST_NO_MEMORY, "a step of %u rows", rows_max);
     }
-    return ST_OK;
+    TRY(allocate(plan, rows_max, sizeof(uint32_t), &plan->ids));
+    TRY(allocate(plan, rows_max, sizeof(uint32_t), &plan->row_block));
+    TRY(allocate(plan, rows_max, sizeof(uint32_t), &plan->row_slot));
+    TRY(allocate(plan, rows_max, sizeof(uint32_t), &plan->row_pos));
+    TRY(allocate(plan, rows_max, sizeof(plan->seqs[0]), &plan->seqs));
+    return allocate(plan, draws_max, sizeof(uint32_t), &plan->logit_rows);
 }
 
 void
 plan_deinit(struct plan *plan)
 {
-    void *storage[] = {plan->items,     plan->deps,       plan->ids,    plan->row_block,
-                       plan->row_slot,  plan->row_pos,    plan->seqs,   plan->segs,
-                       plan->block_ids, plan->logit_rows, plan->drawing};
+    void *of_device[] = {plan->ids,  plan->row_block, plan->row_slot,  plan->row_pos,
+                         plan->seqs, plan->segs,      plan->block_ids, plan->logit_rows};
+    void *ours[] = {plan->items, plan->deps, plan->drawing, plan->blanks};
 
-    for (size_t i = 0; i < sizeof(storage) / sizeof(storage[0]); i++) {
-        mem_free(storage[i]);
+    for (size_t i = 0; i < sizeof(of_device) / sizeof(of_device[0]); i++) {
+        if (of_device[i] != NULL) {
+            plan->ops->release_host(plan->ops, of_device[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        mem_free(ours[i]);
     }
     *plan = (struct plan){0};
 }
@@ -51,26 +68,50 @@ replace(void *old, size_t count, size_t size)
 enum status
 plan_reserve(struct plan *plan, size_t sequences, const struct llama_room *room)
 {
+    plan->step = (struct llama_step){0};
     if (sequences > plan->sequences_max) {
-        plan->sequences_max = sequences + sequences / 2;
-        plan->items = replace(plan->items, plan->sequences_max, sizeof(plan->items[0]));
+        plan->sequences_max = sequences;
+        plan->items = replace(plan->items, sequences, sizeof(plan->items[0]));
     }
     if (room->segs > plan->segs_max) {
-        plan->segs_max = room->segs + room->segs / 2;
-        plan->deps = replace(plan->deps, plan->segs_max, sizeof(plan->deps[0]));
-        plan->segs = replace(plan->segs, plan->segs_max, sizeof(plan->segs[0]));
+        plan->segs_max = room->segs;
+        plan->deps = replace(plan->deps, room->segs, sizeof(plan->deps[0]));
+        plan->ops->release_host(plan->ops, plan->segs);
+        plan->segs = NULL;
+        TRY(allocate(plan, room->segs, sizeof(plan->segs[0]), &plan->segs));
     }
     if (room->block_ids > plan->block_ids_max) {
-        plan->block_ids_max = room->block_ids + room->block_ids / 2;
-        plan->block_ids = replace(plan->block_ids, plan->block_ids_max, sizeof(plan->block_ids[0]));
+        plan->block_ids_max = room->block_ids;
+        plan->ops->release_host(plan->ops, plan->block_ids);
+        plan->block_ids = NULL;
+        TRY(allocate(plan, room->block_ids, sizeof(plan->block_ids[0]), &plan->block_ids));
     }
     if ((plan->sequences_max > 0 && plan->items == NULL)
-        || (plan->segs_max > 0 && (plan->deps == NULL || plan->segs == NULL))
-        || (plan->block_ids_max > 0 && plan->block_ids == NULL)) {
-        return ERR(ST_NO_MEMORY, "a step of %zu sequences, %zu segments, %zu blocks", sequences,
-                   room->segs, room->block_ids);
+        || (plan->segs_max > 0 && plan->deps == NULL)) {
+        return ERR(ST_NO_MEMORY, "a step of %zu sequences, %zu segments", sequences, room->segs);
     }
     return ST_OK;
+}
+
+/* Where a sequence stands after the running step: ids, the last of them perhaps not drawn yet, and
+ * how many of them are in KV. */
+static uint32_t
+ids_ahead(const struct sequence *seq)
+{
+    return seq->n_ids + (seq->is_drawing ? 1 : 0);
+}
+
+static uint32_t
+cached_ahead(const struct sequence *seq)
+{
+    return seq->n_cached + seq->rows_running;
+}
+
+/* Its last token is being drawn, whatever that is. */
+static bool
+ends_with_running(const struct sequence *seq)
+{
+    return seq->is_drawing && ids_ahead(seq) - seq->n_prompt >= seq->max_tokens;
 }
 
 /* The table that batch_pick decides on. */
@@ -89,11 +130,12 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
         assert(count < plan->sequences_max);
         seq->item = count++;
         *item = (struct batch_item){
-            .is_decoding =
-                !seq->is_build && seq->n_ids > seq->n_prompt && seq->n_cached + 1 == seq->n_ids,
-            .rows_left = seq->n_ids - seq->n_cached,
-            .slots_left = seq->n_blocks * plan->block_tokens - seq->n_cached,
+            .is_decoding = !seq->is_build && ids_ahead(seq) > seq->n_prompt
+                           && cached_ahead(seq) + 1 == ids_ahead(seq),
+            .rows_left = ends_with_running(seq) ? 0 : ids_ahead(seq) - cached_ahead(seq),
+            .slots_left = seq->n_blocks * plan->block_tokens - cached_ahead(seq),
             .deps = plan->deps + n_deps,
+            .n_segs = seq->n_segs + 1,
         };
         for (uint32_t i = 0; i < seq->n_segs; i++) {
             const struct sequence *build =
@@ -124,33 +166,44 @@ add_segment(struct plan *plan, const uint32_t *blocks, uint32_t n_tokens, uint32
     step->n_block_ids += n_blocks;
 }
 
+static void
+add_row(struct plan *plan, const struct sequence *seq, uint32_t pos)
+{
+    uint32_t row = plan->step.n_rows++;
+
+    if (pos < seq->n_ids) {
+        plan->ids[row] = seq->ids[pos];
+    } else {
+        assert(plan->n_blanks < plan->draws_max);
+        plan->ids[row] = 0;
+        plan->blanks[plan->n_blanks++] = (struct plan_blank){row, seq, pos};
+    }
+    plan->row_block[row] = seq->blocks[pos / plan->block_tokens];
+    plan->row_slot[row] = pos % plan->block_tokens;
+    plan->row_pos[row] = pos;
+}
+
 /* Adds `rows` rows of a sequence; the last one draws if it is the last of the request's tokens. */
 static void
 add_sequence(struct plan *plan, struct sequence *seq, uint32_t rows)
 {
     struct llama_step *step = &plan->step;
-    uint32_t P = plan->block_tokens;
+    uint32_t first = cached_ahead(seq);
 
     plan->seqs[step->n_seqs++] = (struct attn_seq){.row_first = step->n_rows,
                                                    .n_rows = rows,
-                                                   .pos_first = seq->own_offset + seq->n_cached,
+                                                   .pos_first = seq->own_offset + first,
                                                    .seg_first = step->n_segs,
                                                    .n_segs = seq->n_segs + 1};
     for (uint32_t i = 0; i < seq->n_segs; i++) {
         add_segment(plan, seq->doc_blocks + seq->segs[i].block_first, seq->segs[i].n_tokens,
                     seq->segs[i].offset);
     }
-    add_segment(plan, seq->blocks, seq->n_cached + rows, seq->own_offset);
+    add_segment(plan, seq->blocks, first + rows, seq->own_offset);
     for (uint32_t i = 0; i < rows; i++) {
-        uint32_t pos = seq->n_cached + i;
-        uint32_t row = step->n_rows++;
-
-        plan->ids[row] = seq->ids[pos];
-        plan->row_block[row] = seq->blocks[pos / P];
-        plan->row_slot[row] = pos % P;
-        plan->row_pos[row] = pos;
+        add_row(plan, seq, first + i);
     }
-    if (!seq->is_build && seq->n_cached + rows == seq->n_ids) {
+    if (!seq->is_build && first + rows == ids_ahead(seq)) {
         assert(step->n_logits < plan->draws_max);
         plan->drawing[step->n_logits] = seq;
         plan->logit_rows[step->n_logits++] = step->n_rows - 1;
@@ -163,9 +216,10 @@ plan_step(struct plan *plan, const struct list_node *order, plan_find_build_fn f
           const void *arg)
 {
     uint32_t count = list_items(plan, order, find_build, arg);
-    uint32_t total = batch_pick(plan->items, count, plan->rows_max);
+    uint32_t total = batch_pick(plan->items, count, plan->limits);
 
     plan->rows_built = 0;
+    plan->n_blanks = 0;
     plan->step = (struct llama_step){.ids = plan->ids,
                                      .row_block = plan->row_block,
                                      .row_slot = plan->row_slot,
@@ -191,4 +245,29 @@ plan_step(struct plan *plan, const struct list_node *order, plan_find_build_fn f
     }
     assert(plan->step.n_rows == total);
     return total;
+}
+
+void
+plan_fill(struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_blanks; i++) {
+        const struct plan_blank *blank = &plan->blanks[i];
+
+        assert(blank->pos < blank->seq->n_ids);
+        plan->ids[blank->row] = blank->seq->ids[blank->pos];
+    }
+}
+
+void
+plan_mark_running(const struct plan *plan, const struct list_node *order)
+{
+    LIST_FOR_EACH(n, order)
+    {
+        struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+
+        seq->rows_running = plan->items[seq->item].rows;
+    }
+    for (uint32_t i = 0; i < plan->step.n_logits; i++) {
+        plan->drawing[i]->is_drawing = true;
+    }
 }

@@ -63,7 +63,11 @@ struct sequence {
     bool has_logprobs;
     bool ignores_end;
 
-    uint32_t item; /* its place in this step's table (plan.h) */
+    uint32_t item; /* its place in the table of the step being planned (plan.h) */
+
+    /* While a step runs: its rows of this sequence, and whether it draws the next token. */
+    uint32_t rows_running;
+    bool is_drawing;
 
     /* What this step has to say about it; the message points in here. */
     Kvasir__V1__StepResult result;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* failing_ops - a device that breaks: from some call of `finish` on, everything that waits fails.
+/* failing_ops - a device that breaks: from some wait on, everything that waits fails.
  *
  * As a CUDA error that cannot be cleared does: the call that meets it is named, and so is every
  * later one.  One instance a process. */
@@ -11,7 +11,7 @@
 /* The detail of the status, as CU_TRY writes it: the call, then the error's name. */
 #define FAILING_OPS_DETAIL "cudaStreamSynchronize(stream): cudaErrorIllegalAddress"
 
-/* `calls` calls of ops->finish go well; 0: none. */
+/* `calls` calls of ops->finish and ops->wait go well; 0: none. */
 void failing_ops_break(struct ops *ops, uint32_t calls);
 
 /* What would fail sends this process the signal instead, once; all goes well if it lives on. */

@@ -33,7 +33,7 @@ check_table(const struct row *rows, uint32_t count, uint32_t budget)
         }
         total += rows[i].expected;
     }
-    ck_assert_uint_eq(batch_pick(items, count, budget), total);
+    ck_assert_uint_eq(batch_pick(items, count, (struct batch_limits){budget, 99, 999}), total);
     ck_assert_uint_le(total, budget);
     for (uint32_t i = 0; i < count; i++) {
         ck_assert_msg(items[i].rows == rows[i].expected, "item %u: %u rows, not %u", i,
@@ -100,6 +100,44 @@ START_TEST(a_dep_that_stands_later_in_the_table_is_not_complete)
 }
 END_TEST
 
+START_TEST(a_sequence_over_many_documents_gets_the_rows_that_pairs_are_left_for)
+{
+    struct batch_item items[] = {
+        {.is_decoding = true, .rows_left = 1, .slots_left = 9, .n_segs = 40},
+        {.rows_left = 50, .slots_left = 64, .n_segs = 10},
+        {.is_decoding = true, .rows_left = 1, .slots_left = 9, .n_segs = 40},
+        {.rows_left = 50, .slots_left = 64, .n_segs = 1},
+    };
+
+    ck_assert_uint_eq(batch_pick(items, 4, (struct batch_limits){64, 99, 135}), 12);
+    ck_assert_uint_eq(items[0].rows, 1);
+    ck_assert_uint_eq(items[2].rows, 1);
+    ck_assert_uint_eq(items[1].rows, 5);
+    ck_assert_uint_eq(items[3].rows, 5);
+    /* None left for the second decode: it waits, and those behind it share what is left. */
+    ck_assert_uint_eq(batch_pick(items, 4, (struct batch_limits){64, 99, 70}), 4);
+    ck_assert_uint_eq(items[0].rows, 1);
+    ck_assert_uint_eq(items[2].rows, 0);
+    ck_assert_uint_eq(items[1].rows, 3);
+    ck_assert_uint_eq(items[3].rows, 0);
+}
+END_TEST
+
+START_TEST(no_step_has_more_segments_than_the_device_takes)
+{
+    struct batch_item items[] = {
+        {.rows_left = 5, .slots_left = 16, .n_segs = 40},
+        {.rows_left = 5, .slots_left = 16, .n_segs = 30},
+        {.rows_left = 5, .slots_left = 16, .n_segs = 10},
+    };
+
+    ck_assert_uint_eq(batch_pick(items, 3, (struct batch_limits){64, 50, 9999}), 10);
+    ck_assert_uint_eq(items[0].rows, 5);
+    ck_assert_uint_eq(items[1].rows, 0);
+    ck_assert_uint_eq(items[2].rows, 5);
+}
+END_TEST
+
 /* Random tables, step after step: budget kept, every item ends, the oldest unfinished one moves. */
 START_TEST(every_item_ends_and_the_oldest_always_moves)
 {
@@ -124,7 +162,8 @@ START_TEST(every_item_ends_and_the_oldest_always_moves)
         uint32_t budget = 1 + (uint32_t)(state >> 40) % 40;
 
         while (left > 0) {
-            uint32_t total = batch_pick(items, ITEMS_MAX, budget);
+            uint32_t total =
+                batch_pick(items, ITEMS_MAX, (struct batch_limits){budget, UINT64_MAX, 0});
             uint32_t oldest = 0;
 
             while (items[oldest].rows_left == 0) {
@@ -148,4 +187,6 @@ CHECK_MAIN("batch", decodes_go_first_and_prompts_share_the_rest_in_order_of_arri
            what_has_no_slot_stalls_and_leaves_its_rows_to_others,
            more_decodes_than_budget_serve_the_oldest,
            a_dep_that_stands_later_in_the_table_is_not_complete,
+           a_sequence_over_many_documents_gets_the_rows_that_pairs_are_left_for,
+           no_step_has_more_segments_than_the_device_takes,
            every_item_ends_and_the_oldest_always_moves)
