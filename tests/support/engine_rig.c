@@ -221,17 +221,18 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
     Kvasir__V1__Sampling sampling;
-    Kvasir__V1__AssignSegment segments[32];
-    Kvasir__V1__AssignSegment *segment_list[32];
-    Kvasir__V1__Build builds[32];
-    Kvasir__V1__Build *build_list[32];
+    size_t room = request->n_docs + 1;
+    Kvasir__V1__AssignSegment *segments = mem_zalloc(room, sizeof(segments[0]));
+    Kvasir__V1__AssignSegment **segment_list = mem_zalloc(room, sizeof(segment_list[0]));
+    Kvasir__V1__Build *builds = mem_zalloc(room, sizeof(builds[0]));
+    Kvasir__V1__Build **build_list = mem_zalloc(room, sizeof(build_list[0]));
     char *stops[4];
     uint32_t own_tokens = (uint32_t)request->n_query + request->max_tokens;
 
-    ck_assert_uint_le(request->n_docs, 32);
+    ck_assert(segments != NULL && segment_list != NULL && builds != NULL && build_list != NULL);
     memcpy(stops, request->stops, sizeof(stops));
     fill_sampling(&sampling, request, stops);
-    for (size_t i = 0; i < 32; i++) {
+    for (size_t i = 0; i < request->n_docs; i++) {
         segment_list[i] = &segments[i];
         build_list[i] = &builds[i];
     }
@@ -261,6 +262,10 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     message.assign = &assign;
     rig_send(rig, &message);
     mem_free(assign.own_block_ids);
+    mem_free(segments);
+    mem_free(segment_list);
+    mem_free(builds);
+    mem_free(build_list);
 }
 
 void

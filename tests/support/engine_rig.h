@@ -15,7 +15,7 @@
 #include "worker/engine.h"
 
 #define RIG_REQUESTS_MAX 64
-#define RIG_SEGMENTS_MAX 4096 /* of a step */
+#define RIG_SEGMENTS_MAX 8192 /* of a step */
 #define RIG_TEXT_MAX     8192
 #define RIG_TOKENS_MAX   2048
 
