@@ -318,6 +318,7 @@ start(struct sched *sched, struct session *session, uint32_t worker, uint64_t no
     session->is_released = session_is_warm(session); /* the worker knows only its builds */
     session->drops_pending = 0;
     session->passed = 0;
+    kvpool_lend(sched->pool, session->claim, session->id, session->incarnation);
     sched->workers[worker].assigned++;
     sched->workers[worker].last_assigned = ++sched->next_turn;
     note_first_admission(sched, session, now_us);

@@ -63,6 +63,7 @@ list_wants(struct session *session)
 
         session->wants[i].key = document->key;
         session->wants[i].n_tokens = tokens_count(document->tokens);
+        session->wants[i].ids = tokens_ids(document->tokens);
         tokens += tokens_count(document->tokens);
     }
     if (tokens > SESSION_TOKENS_MAX) {

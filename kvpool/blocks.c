@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "common/mem.h"
+#include "kvpool/catalog.h"
 
 enum status
 blocks_init(struct blocks *blocks, uint32_t total)
@@ -92,7 +93,12 @@ blocks_give_back(struct blocks *blocks, struct block_run *run, uint32_t count)
     assert(count <= run->count);
     assert(count <= blocks->total - blocks->free_count);
     for (uint32_t i = 0; i < count; i++) {
-        blocks->free_ids[blocks->free_count++] = run->ids[--run->count];
+        uint32_t id = run->ids[--run->count];
+
+        if (blocks->catalog != NULL) {
+            catalog_clear(blocks->catalog, id);
+        }
+        blocks->free_ids[blocks->free_count++] = id;
     }
 }
 

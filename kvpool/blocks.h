@@ -27,6 +27,7 @@ struct blocks {
     uint32_t quarantined;
     uint32_t *free_ids;          /* [total], a stack of free_count */
     struct list_node quarantine; /* of block_run.link */
+    struct catalog *catalog; /* NULL: none; the record of a block that becomes free is cleared */
 };
 
 enum status blocks_init(struct blocks *blocks, uint32_t total);

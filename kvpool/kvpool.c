@@ -65,6 +65,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     list_init(&pool->detached);
     list_init(&pool->claims);
     st = blocks_init(&pool->blocks, config->block_count);
+    pool->blocks.catalog = config->catalog;
     if (st == ST_OK) {
         st = htab_init(&pool->index, doc_equal);
     }
@@ -82,8 +83,8 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     return ST_OK;
 }
 
-static void
-free_doc(struct kvpool_doc *doc)
+void
+kvpool_doc_free(struct kvpool_doc *doc)
 {
     mem_free(doc->run);
     mem_free(doc);
@@ -100,7 +101,7 @@ kvpool_destroy(struct kvpool **pool)
     for (struct htab_node *node = NULL; (*pool)->index.count > 0;) {
         node = htab_next(&(*pool)->index, NULL);
         htab_remove(&(*pool)->index, node);
-        free_doc(HTAB_ENTRY(node, struct kvpool_doc, node));
+        kvpool_doc_free(HTAB_ENTRY(node, struct kvpool_doc, node));
     }
     if ((*pool)->policy != NULL) {
         (*pool)->config.policy->destroy(&(*pool)->policy);
@@ -126,9 +127,8 @@ blocks_missing(const struct kvpool *pool, const struct kvpool_doc *doc)
     return blocks_needed(pool, doc) - doc->policy.blocks_resident;
 }
 
-/* Brings is_evictable, the count of evictable blocks and the policy up to date. */
-static void
-update_evictable(struct kvpool *pool, struct kvpool_doc *doc)
+void
+kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc)
 {
     bool is_evictable = doc->is_indexed && !doc_is_building(doc) && doc->references == 0
                         && doc->pins == 0 && doc->policy.blocks_resident > 0;
@@ -168,7 +168,7 @@ end_doc(struct kvpool *pool, struct kvpool_doc *doc)
     list_unlink(&doc->link);
     pool->blocks_docs -= doc->policy.blocks_resident;
     blocks_end_run(&pool->blocks, &doc->run);
-    free_doc(doc);
+    kvpool_doc_free(doc);
 }
 
 /* Out of the index, and why is remembered.  The document ends now, or with its last reference. */
@@ -180,7 +180,8 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
         pool->blocks_pinned -= doc->policy.blocks_resident;
     }
     doc->is_indexed = false;
-    update_evictable(pool, doc);
+    kvpool_note_leave(pool, doc);
+    kvpool_doc_update_evictable(pool, doc);
     pool->config.policy->forgotten(pool->policy, &doc->policy);
     htab_remove(&pool->index, &doc->node);
     ghosts_add(pool->ghosts, &doc->policy.key, (int)reason);
@@ -198,14 +199,14 @@ begin_build(struct kvpool *pool, struct kvpool_doc *doc, uint64_t builder)
     doc->generation = ++pool->generation;
 }
 
-static struct kvpool_doc *
-new_doc(const struct kvpool_want *want)
+struct kvpool_doc *
+kvpool_doc_new(const struct dockey *key, uint32_t n_tokens)
 {
     struct kvpool_doc *doc = mem_zalloc(1, sizeof(*doc));
 
     if (doc != NULL) {
-        doc->policy.key = want->key;
-        doc->policy.n_tokens = want->n_tokens;
+        doc->policy.key = *key;
+        doc->policy.n_tokens = n_tokens;
         list_init(&doc->policy.link);
         list_init(&doc->link);
     }
@@ -279,7 +280,7 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
     struct kvpool_doc *doc = find_doc(pool, &want->key);
 
     if (doc == NULL) {
-        doc = new_doc(want);
+        doc = kvpool_doc_new(&want->key, want->n_tokens);
         if (doc == NULL
             || htab_insert(&pool->index, dockey_hash(&want->key), &doc->node) != ST_OK) {
             mem_free(doc);
@@ -370,7 +371,7 @@ static void
 take_reference(struct kvpool *pool, struct kvpool_doc *doc)
 {
     doc->references++;
-    update_evictable(pool, doc);
+    kvpool_doc_update_evictable(pool, doc);
     if (doc->mark == pool->mark) { /* once a claim, however often it is cited */
         doc->mark = 0;
         pool->config.policy->used(pool->policy, &doc->policy);
@@ -451,6 +452,7 @@ act(struct kvpool *pool, const struct plan *plan, struct kvpool_want *wants, siz
     for (size_t i = 0; i < want_count; i++) {
         if (wants[i].must_build) {
             take_missing(pool, wants[i].doc);
+            kvpool_note_build(pool, wants[i].doc, wants[i].ids);
         }
     }
     blocks_take(&pool->blocks, claim->own, own_blocks);
@@ -470,7 +472,7 @@ drop_plan(struct kvpool *pool, struct plan *plan, struct kvpool_want *wants, siz
         struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
 
         htab_remove(&pool->index, &doc->node);
-        free_doc(doc);
+        kvpool_doc_free(doc);
     }
 }
 
@@ -521,6 +523,7 @@ kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, uint32_t bloc
     make_room(pool, blocks);
     blocks_take(&pool->blocks, claim->own, blocks);
     pool->blocks_own += blocks;
+    kvpool_note_own(pool, claim, claim->own->count - blocks);
     return ST_OK;
 }
 
@@ -547,7 +550,7 @@ kvpool_claim_release(struct kvpool *pool, struct kvpool_claim **claim, uint64_t 
         if (doc->references == 0 && !doc->is_indexed) {
             end_doc(pool, doc);
         } else {
-            update_evictable(pool, doc);
+            kvpool_doc_update_evictable(pool, doc);
         }
     }
     list_unlink(&ending->link);
@@ -566,6 +569,7 @@ kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
     assert(blocks_missing(pool, doc) == 0);
     doc->builder = 0;
     doc->origin = origin;
+    kvpool_note_seal(pool, doc);
     doc->tokens_ready = doc->policy.n_tokens;
     pool->counted.docs_built++;
     if (doc->is_indexed && !doc->is_admitted) {
@@ -636,7 +640,8 @@ kvpool_pin(struct kvpool *pool, const struct dockey *key)
         pool->blocks_pinned += doc->policy.blocks_resident;
     }
     doc->pins++;
-    update_evictable(pool, doc);
+    kvpool_note_pins(pool, doc);
+    kvpool_doc_update_evictable(pool, doc);
     return ST_OK;
 }
 
@@ -652,7 +657,8 @@ kvpool_unpin(struct kvpool *pool, const struct dockey *key)
     if (doc->pins == 0) {
         pool->blocks_pinned -= doc->policy.blocks_resident;
     }
-    update_evictable(pool, doc);
+    kvpool_note_pins(pool, doc);
+    kvpool_doc_update_evictable(pool, doc);
     return ST_OK;
 }
 

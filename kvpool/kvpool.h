@@ -23,6 +23,7 @@
 #include "kvpool/dockey.h"
 #include "kvpool/evict.h"
 
+struct catalog;
 struct kvpool;
 struct kvpool_doc;
 struct kvpool_claim;
@@ -36,6 +37,9 @@ struct kvpool_config {
     const struct evict_policy_ops *policy;
     uint64_t seed;
     double pin_share_max; /* of the blocks; pins beyond it are refused */
+    /* Where every change is noted in the same turn, for the next process; NULL: nowhere.  Empty, or
+     * kvpool_adopt follows.  Outlives the pool. */
+    struct catalog *catalog;
 };
 
 enum kvpool_miss {
@@ -52,7 +56,8 @@ enum kvpool_miss {
 /* One document that a request cites; the same key may occur several times in one request. */
 struct kvpool_want {
     struct dockey key;
-    uint32_t n_tokens; /* 0 is fine: no block, no document, always a hit */
+    uint32_t n_tokens;   /* 0 is fine: no block, no document, always a hit */
+    const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
@@ -85,6 +90,11 @@ enum status kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, u
 
 /* The private blocks in order; borrowed until the next grow or release. */
 const uint32_t *kvpool_claim_blocks(const struct kvpool_claim *claim, uint32_t *count_out);
+
+/* The process of this incarnation may write the private blocks from now on, those to come too, and
+ * the blocks that the claim builds: noted in the catalog, so that the next kvasird fences them. */
+void kvpool_lend(struct kvpool *pool, struct kvpool_claim *claim, uint64_t builder,
+                 uint64_t incarnation);
 
 /* Drops the references and frees the private blocks.  Nobody may write them any more: release after
  * the worker said so, or with `fence` != 0 (the worker's incarnation): then the private blocks are
@@ -142,6 +152,23 @@ uint32_t kvpool_evict(struct kvpool *pool, uint32_t blocks);
 /* The process behind `fence` is gone for certain: its quarantined blocks are free.  Returns how
  * many.  What is released later is released with fence 0. */
 uint32_t kvpool_fence_lift(struct kvpool *pool, uint64_t fence);
+
+/* --- after a restart -------------------------------------------------------------------------- */
+
+struct kvpool_adopted {
+    uint32_t documents, blocks; /* back in the index, sealed */
+    uint32_t blocks_dropped;    /* in the catalog, but not part of a document's head, or torn */
+    uint32_t blocks_fenced;     /* some process may still write them: in quarantine */
+};
+
+/* Whether the process of this incarnation may still write its blocks. */
+typedef bool (*kvpool_may_write_fn)(void *arg, uint64_t incarnation);
+
+/* Fills a pool that is empty with what its catalog says, record by record: each document's head
+ * that verifies.  What is lent to a process that may still write goes to quarantine under its
+ * incarnation as the fence.  ST_NO_MEMORY: the pool is of no use then. */
+enum status kvpool_adopt(struct kvpool *pool, kvpool_may_write_fn may_write, void *arg,
+                         struct kvpool_adopted *adopted_out);
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 

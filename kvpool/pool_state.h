@@ -32,6 +32,7 @@ struct kvpool_doc {
 struct kvpool_claim {
     struct list_node link; /* in pool->claims */
     struct block_run *own; /* private blocks */
+    uint64_t lender;       /* the incarnation that may write them; 0: nobody yet */
     uint32_t doc_count;
     struct kvpool_doc *docs[]; /* [doc_count] a reference each; repeats and all */
 };
@@ -52,6 +53,19 @@ struct kvpool {
     uint32_t blocks_pinned;
     struct kvpool_stats counted; /* only the uint64_t counters are kept here */
 };
+
+/* kvpool.c: a record without blocks, NULL if there is no memory; and its end. */
+struct kvpool_doc *kvpool_doc_new(const struct dockey *key, uint32_t n_tokens);
+void kvpool_doc_free(struct kvpool_doc *doc);
+/* Brings is_evictable, the count of evictable blocks and the policy up to date. */
+void kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc);
+
+/* kvpool_catalog.c: what has to be noted; without a catalog they do nothing. */
+void kvpool_note_build(struct kvpool *pool, const struct kvpool_doc *doc, const uint32_t *ids);
+void kvpool_note_seal(struct kvpool *pool, const struct kvpool_doc *doc);
+void kvpool_note_leave(struct kvpool *pool, const struct kvpool_doc *doc);
+void kvpool_note_pins(struct kvpool *pool, const struct kvpool_doc *doc);
+void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint32_t from);
 
 /* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
