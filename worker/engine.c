@@ -509,9 +509,9 @@ draw_tokens(struct engine *engine)
     return llama_draw(engine->llama, 0, n, engine->params, engine->draws);
 }
 
-/* Waits for the tokens; when one row could not be drawn from (NaN; a device says so only now), draws
- * for each alone, so that only that request fails.  Drawing again gives the same: a draw depends on
- * seed and counter. */
+/* Waits for the tokens; when one row could not be drawn from (NaN; a device says so only now),
+ * draws for each alone, so that only that request fails.  Drawing again gives the same: a draw
+ * depends on seed and counter. */
 static enum status
 wait_for_tokens(struct engine *engine, enum status drawn)
 {

@@ -13,157 +13,13 @@
 
 #include <check.h>
 
-#include "kernels/ops.h"
-#include "kernels/ops_cuda.h"
-#include "tests/support/gpu_main.h"
-
-#define CHECK_OK(expr) ck_assert_msg((expr) == ST_OK, "%s: %s", #expr, status_detail())
-
-static struct ops *gpu;
-static uint64_t random_state = 20261129;
-
-static uint32_t
-random_u32(void)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 33) ^ (uint32_t)(random_state >> 11);
-}
-
-/* Uniform in [-2, 2) on a grid of 1/64: exact in bf16. */
-static float
-random_value(void)
-{
-    return (float)((int)(random_u32() >> 24 & 255) - 128) / 64.0f;
-}
-
-static uint16_t
-to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float
-from_bf16(uint16_t x)
-{
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-/* The same numbers twice: float32 on the host, bf16 on the device. */
-struct tensor {
-    float *host;
-    void *device;
-    size_t count;
-};
-
-static struct tensor
-tensor_new(size_t count, bool is_random)
-{
-    struct tensor t = {calloc(count, sizeof(float)), NULL, count};
-    uint16_t *half = malloc(count * sizeof(*half));
-
-    for (size_t i = 0; i < count; i++) {
-        t.host[i] = is_random ? random_value() : 0.0f;
-        half[i] = to_bf16(t.host[i]);
-    }
-    CHECK_OK(gpu->alloc(gpu, count * sizeof(*half), &t.device));
-    CHECK_OK(gpu->upload(gpu, t.device, half, count * sizeof(*half)));
-    CHECK_OK(gpu->finish(gpu));
-    free(half);
-    return t;
-}
-
-static void
-tensor_free(struct tensor *t)
-{
-    free(t->host);
-    gpu->release(gpu, t->device);
-}
-
-/* Up to a NULL. */
-static void
-release_all(const void *const *memories)
-{
-    for (; *memories != NULL; memories++) {
-        gpu->release(gpu, (void *)(uintptr_t)*memories);
-    }
-}
-
-static void *
-to_device(const void *host, size_t bytes)
-{
-    void *device;
-    CHECK_OK(gpu->alloc(gpu, bytes, &device));
-    CHECK_OK(gpu->upload(gpu, device, host, bytes));
-    CHECK_OK(gpu->finish(gpu));
-    return device;
-}
-
-static float *
-fetch(const void *device, size_t count, bool is_f32)
-{
-    float *values = malloc(count * sizeof(*values));
-
-    if (is_f32) {
-        CHECK_OK(gpu->download(gpu, values, device, count * sizeof(*values)));
-        CHECK_OK(gpu->finish(gpu));
-    } else {
-        uint16_t *half = malloc(count * sizeof(*half));
-        CHECK_OK(gpu->download(gpu, half, device, count * sizeof(*half)));
-        CHECK_OK(gpu->finish(gpu));
-        for (size_t i = 0; i < count; i++) {
-            values[i] = from_bf16(half[i]);
-        }
-        free(half);
-    }
-    return values;
-}
-
-/* NaN and infinities at the same places, then the relative error in the 2-norm and the worst
- * element. */
-static void
-compare(const char *what, const float *got, const float *want, size_t count, double rel_max)
-{
-    double error = 0.0, norm = 0.0, worst = 0.0;
-    size_t worst_at = 0;
-    for (size_t i = 0; i < count; i++) {
-        ck_assert_msg(isfinite(got[i]) == isfinite(want[i]), "%s: element %zu is %g, not %g", what,
-                      i, (double)got[i], (double)want[i]);
-        if (isfinite(want[i])) {
-            double d = fabs((double)got[i] - want[i]);
-            error += d * d;
-            norm += (double)want[i] * want[i];
-            if (d > worst) {
-                worst = d;
-                worst_at = i;
-            }
-        }
-    }
-    error = sqrt(norm > 0.0 ? error / norm : error);
-    printf("%-48s rel %.2e worst %.3g (%.4g for %.4g)\n", what, error, worst,
-           count > 0 ? (double)got[worst_at] : 0.0, count > 0 ? (double)want[worst_at] : 0.0);
-    ck_assert_msg(error <= rel_max, "%s: relative error %g above %g", what, error, rel_max);
-}
-
-static void
-compare_device(const char *what, const void *device, const float *want, size_t count, bool is_f32,
-               double rel_max)
-{
-    float *got = fetch(device, count, is_f32);
-    compare(what, got, want, count, rel_max);
-    free(got);
-}
+#include "tests/support/gpu_scene.h"
 
 START_TEST(rmsnorm_adds_and_normalises_as_its_twin)
 {
     const uint32_t shapes[][2] = {{1, 64}, {3, 576}, {17, 4096}, {2, 16384}};
 
-    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+    for (size_t i = 0; i < gpu_cases(2, sizeof(shapes) / sizeof(shapes[0])); i++) {
         for (int has_delta = 0; has_delta < 2; has_delta++) {
             uint32_t T = shapes[i][0], C = shapes[i][1];
             struct tensor x = tensor_new((size_t)T * C, true);
@@ -228,7 +84,8 @@ START_TEST(gemm_equals_its_twin_for_every_bucket)
 {
     const uint32_t Ms[] = {1, 2, 3, 16, 17, 100, 128, 513};
 
-    for (size_t i = 0; i < sizeof(Ms) / sizeof(Ms[0]); i++) {
+    /* Under a sanitizer one: cuBLASLt's kernels are not what it looks for. */
+    for (size_t i = 0; i < gpu_cases(1, sizeof(Ms) / sizeof(Ms[0])); i++) {
         for (uint32_t is_f32 = 0; is_f32 < 2; is_f32++) {
             const uint32_t M = Ms[i], N = 960, K = 576;
             struct tensor x = tensor_new((size_t)M * K, true);
@@ -254,181 +111,9 @@ END_TEST
 
 /* --- attention ------------------------------------------------------------------------------- */
 
-#define SEQS_MAX   64
-#define SEGS_MAX   1024
-#define BLOCKS_MAX 4096
-
-/* A step made of sequences over shared blocks; the arena holds the same bytes on both sides. */
-struct scene {
-    struct kv_layout layout;
-    uint32_t H;
-    uint32_t n_blocks;
-    uint32_t n_seqs, n_segs, n_ids, n_rows;
-    uint16_t *kv;
-    struct attn_seq seqs[SEQS_MAX];
-    struct attn_segment segs[SEGS_MAX];
-    uint32_t ids[BLOCKS_MAX];
-    double inv_freq[64];
-    void *d_kv, *d_seqs, *d_segs, *d_ids, *d_inv_freq;
-};
-
-static void
-scene_begin(struct scene *s, uint32_t P, uint32_t H, uint32_t Hkv, uint32_t D, uint32_t n_blocks)
-{
-    memset(s, 0, sizeof(*s));
-    s->layout = (struct kv_layout){P, 2, Hkv, D, KV_BF16, KV_LAYOUT_CK8};
-    s->H = H;
-    s->n_blocks = n_blocks;
-    size_t elements = kv_layout_block_bytes(&s->layout) / 2 * n_blocks;
-    s->kv = malloc(elements * 2);
-    for (size_t i = 0; i < elements; i++) {
-        s->kv[i] = to_bf16(random_value());
-    }
-    for (uint32_t i = 0; i < D / 2; i++) {
-        s->inv_freq[i] = pow(500000.0, -2.0 * i / D);
-    }
-}
-
-/* Blocks past a segment's tokens are poisoned by whoever wants to; ids are random, shared or not.
- */
-static void
-scene_add_segment(struct scene *s, uint32_t n_tokens, uint32_t offset)
-{
-    uint32_t n = (n_tokens + s->layout.P - 1) / s->layout.P;
-
-    ck_assert_uint_lt(s->n_segs, SEGS_MAX);
-    ck_assert_uint_le(s->n_ids + n, BLOCKS_MAX);
-    s->segs[s->n_segs++] = (struct attn_segment){s->n_ids, n_tokens, offset, 0};
-    for (uint32_t i = 0; i < n; i++) {
-        s->ids[s->n_ids++] = random_u32() % s->n_blocks;
-    }
-}
-
-/* A sequence over documents of these lengths with `own` tokens of its own, of which the last n_rows
- * are rows of this step. */
-static void
-scene_add_seq(struct scene *s, const uint32_t *docs, uint32_t n_docs, uint32_t base, uint32_t own,
-              uint32_t n_rows)
-{
-    struct attn_seq *seq = &s->seqs[s->n_seqs++];
-    uint32_t offset = base;
-
-    *seq = (struct attn_seq){s->n_rows, n_rows, 0, s->n_segs, n_docs + 1};
-    for (uint32_t i = 0; i < n_docs; i++) {
-        scene_add_segment(s, docs[i], offset);
-        offset += docs[i];
-    }
-    scene_add_segment(s, own, offset);
-    seq->pos_first = offset + own - n_rows;
-    s->n_rows += n_rows;
-}
-
-static void
-scene_upload(struct scene *s)
-{
-    s->d_kv = to_device(s->kv, kv_layout_block_bytes(&s->layout) * s->n_blocks);
-    s->d_seqs = to_device(s->seqs, sizeof(s->seqs));
-    s->d_segs = to_device(s->segs, sizeof(s->segs));
-    s->d_ids = to_device(s->ids, sizeof(s->ids));
-    s->d_inv_freq = to_device(s->inv_freq, sizeof(s->inv_freq));
-}
-
-static void
-scene_free(struct scene *s)
-{
-    free(s->kv);
-    release_all((const void *[]){s->d_kv, s->d_seqs, s->d_segs, s->d_ids, s->d_inv_freq, NULL});
-}
-
-static struct attn_desc
-scene_desc(const struct scene *s, bool is_device)
-{
-    return (struct attn_desc){
-        .kv = is_device ? s->d_kv : s->kv,
-        .layout = s->layout,
-        .layer = 1,
-        .n_blocks = s->n_blocks,
-        .block_ids = is_device ? s->d_ids : s->ids,
-        .segs = is_device ? s->d_segs : s->segs,
-        .seqs = is_device ? s->d_seqs : s->seqs,
-        .n_seqs = s->n_seqs,
-        .H = s->H,
-        .inv_freq = is_device ? s->d_inv_freq : s->inv_freq,
-        .rope_scale = 1.0f,
-        .scale = 1.0f / sqrtf((float)s->layout.D),
-    };
-}
-
-/* The instance is made for one model; make it anew for this scene's heads. */
-static void
-use_gpu_for(const struct scene *s)
-{
-    ops_destroy(&gpu);
-    CHECK_OK(ops_cuda_new((struct ops_config){.H = s->H,
-                                              .Hkv = s->layout.Hkv,
-                                              .D = s->layout.D,
-                                              .rows_max = 2048,
-                                              .seqs_max = SEQS_MAX,
-                                              .segs_max = SEGS_MAX},
-                          &gpu));
-}
-
-static void
-scene_begin_step(const struct scene *s, bool is_decode)
-{
-    CHECK_OK(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
-                                                     .prefill = is_decode ? NULL : s->seqs,
-                                                     .decode = is_decode ? s->seqs : NULL,
-                                                     .n_prefill = is_decode ? 0 : s->n_seqs,
-                                                     .n_decode = is_decode ? s->n_seqs : 0,
-                                                     .H = s->H,
-                                                     .layout = s->layout,
-                                                     .inv_freq = s->d_inv_freq,
-                                                     .rope_scale = 1.0f}));
-}
-
-static void
-check_prefill(struct scene *s, const char *what)
-{
-    size_t count = (size_t)s->n_rows * s->H * s->layout.D;
-    struct tensor q = tensor_new(count, true);
-    struct tensor out = tensor_new(count, false);
-
-    CHECK_OK(lazy_prefill_ref(
-        (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
-    scene_begin_step(s, false);
-    CHECK_OK(gpu->lazy_prefill(
-        gpu,
-        (struct lazy_prefill_args){.desc = scene_desc(s, true), .q = q.device, .out = out.device}));
-    compare_device(what, out.device, out.host, count, false, 6e-3);
-    tensor_free(&q);
-    tensor_free(&out);
-}
-
-static void
-check_decode(struct scene *s, const char *what)
-{
-    size_t count = (size_t)s->n_seqs * s->H * s->layout.D;
-    struct tensor q = tensor_new(count, true);
-    struct tensor out = tensor_new(count, false);
-
-    CHECK_OK(lazy_prefill_ref(
-        (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
-    scene_begin_step(s, true);
-    CHECK_OK(gpu->lazy_decode(
-        gpu, (struct lazy_decode_args){.desc = scene_desc(s, true), .q = q.device}, out.device));
-    compare_device(what, out.device, out.host, count, false, 6e-3);
-    tensor_free(&q);
-    tensor_free(&out);
-}
-
-static const struct heads {
-    uint32_t H, Hkv, D;
-} heads[] = {{4, 4, 64}, {9, 3, 64}, {32, 8, 128}, {16, 2, 128}, {16, 1, 128}, {32, 1, 64}};
-
 START_TEST(prefill_equals_its_twin_for_every_head_layout_and_block_size)
 {
-    for (size_t i = 0; i < gpu_cases(3, sizeof(heads) / sizeof(heads[0])); i++) {
+    for (size_t i = 0; i < gpu_cases(2, HEADS); i++) {
         for (uint32_t P = 16; P <= gpu_cases(16, 64); P *= 2) {
             const uint32_t docs[] = {1, P - 1, P, P + 1, 0, 150, 64, 257};
             struct scene s;
@@ -456,7 +141,7 @@ START_TEST(a_short_query_over_long_documents_is_split_and_still_right)
     const uint32_t docs[] = {4096, 3000, 129, 4096, 1};
     struct scene s;
 
-    scene_begin(&s, 32, 32, 8, 128, 400);
+    scene_begin_llama(&s, 400);
     use_gpu_for(&s);
     scene_add_seq(&s, docs, 5, 0, 64, 64);
     scene_upload(&s);
@@ -467,7 +152,7 @@ END_TEST
 
 START_TEST(decode_equals_its_twin_for_every_head_layout_and_block_size)
 {
-    for (size_t i = 0; i < gpu_cases(3, sizeof(heads) / sizeof(heads[0])); i++) {
+    for (size_t i = 0; i < gpu_cases(2, HEADS); i++) {
         for (uint32_t P = 16; P <= gpu_cases(16, 64); P *= 2) {
             const uint32_t docs[] = {1, P - 1, P, P + 1, 0, 150, 1024, 1025, 2500};
             struct scene s;
@@ -495,7 +180,7 @@ START_TEST(decode_over_many_short_documents_and_few_long_ones_is_right)
     uint32_t docs[100];
     struct scene s;
 
-    scene_begin(&s, 32, 32, 8, 128, 400);
+    scene_begin_llama(&s, 400);
     use_gpu_for(&s);
     for (uint32_t i = 0; i < 100; i++) {
         docs[i] = lengths[i % 7];
@@ -510,12 +195,28 @@ START_TEST(decode_over_many_short_documents_and_few_long_ones_is_right)
 }
 END_TEST
 
+static void
+poison_slot(const struct kv_layout *layout, char *block, uint32_t slot)
+{
+    const uint16_t nan = 0x7fc0;
+
+    for (uint32_t x = 0; x < layout->L * 2 * layout->Hkv * layout->D; x++) {
+        uint32_t d = x % layout->D, head = x / layout->D % layout->Hkv;
+        uint32_t part = x / layout->D / layout->Hkv;
+
+        memcpy(block
+                   + kv_layout_offset(layout, part / 2, part % 2 ? KV_PART_V : KV_PART_K, head,
+                                      slot, d),
+               &nan, sizeof(nan));
+    }
+}
+
 START_TEST(garbage_behind_a_documents_end_never_reaches_the_output)
 {
     const uint32_t docs[] = {5, 37, 64};
     struct scene s;
 
-    scene_begin(&s, 32, 32, 8, 128, 97);
+    scene_begin_llama(&s, 97);
     use_gpu_for(&s);
     scene_add_seq(&s, docs, 3, 0, 9, 9);
     /* Every segment gets blocks of its own, then all slots past its tokens become NaN. */
@@ -528,14 +229,7 @@ START_TEST(garbage_behind_a_documents_end_never_reaches_the_output)
         for (uint32_t t = seg->n_tokens; t < end; t++) {
             char *block =
                 (char *)s.kv + s.ids[seg->block_first + t / 32] * kv_layout_block_bytes(&s.layout);
-            for (uint32_t x = 0; x < 2 * 2 * 8 * 128; x++) {
-                uint16_t nan = 0x7fc0;
-                memcpy(block
-                           + kv_layout_offset(&s.layout, x / 2048,
-                                              x / 1024 % 2 ? KV_PART_V : KV_PART_K, x / 128 % 8,
-                                              t % 32, x % 128),
-                       &nan, sizeof(nan));
-            }
+            poison_slot(&s.layout, block, t % 32);
         }
     }
     scene_upload(&s);
@@ -612,9 +306,9 @@ END_TEST
 
 START_TEST(sampling_agrees_with_its_twin)
 {
-    const uint32_t V = 49152, R = 64;
+    const uint32_t V = (uint32_t)gpu_cases(3001, 49152), R = (uint32_t)gpu_cases(7, 64);
     float *logits = malloc((size_t)R * V * sizeof(*logits));
-    uint32_t history[8] = {5, 5, 100, 49151, 7, 7, 7, 0};
+    uint32_t history[8] = {5, 5, 100, V - 1, 7, 7, 7, 0};
     struct sample_params params[64];
     struct sample_result want[64], got[64];
     void *workspace, *d_results;
@@ -678,19 +372,7 @@ START_TEST(sampling_agrees_with_its_twin)
 }
 END_TEST
 
-static enum status
-open_device(void)
-{
-    return ops_cuda_new((struct ops_config){.H = 9,
-                                            .Hkv = 3,
-                                            .D = 64,
-                                            .rows_max = 2048,
-                                            .seqs_max = SEQS_MAX,
-                                            .segs_max = SEGS_MAX},
-                        &gpu);
-}
-
-GPU_MAIN("ops_cuda", open_device(), rmsnorm_adds_and_normalises_as_its_twin,
+GPU_MAIN("ops_cuda", gpu_open(), rmsnorm_adds_and_normalises_as_its_twin,
          swiglu_and_embed_equal_their_twins, gemm_equals_its_twin_for_every_bucket,
          rope_append_writes_what_its_twin_writes, sampling_agrees_with_its_twin,
          prefill_equals_its_twin_for_every_head_layout_and_block_size,

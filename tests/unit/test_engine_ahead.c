@@ -123,7 +123,8 @@ START_TEST(the_next_step_is_sent_before_the_tokens_of_this_one_are_there)
 }
 END_TEST
 
-/* Stop strings and ends are seen on the host: what was sent ahead is void, and no row of it runs. */
+/* Stop strings and ends are seen on the host: what was sent ahead is void, and no row of it runs.
+ */
 START_TEST(a_text_that_ends_runs_no_row_more)
 {
     struct rig *rig = open_rig();
