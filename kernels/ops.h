@@ -23,6 +23,7 @@
 #include "kernels/lazy_prefill.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope_append.h"
+#include "kernels/rope_copy.h"
 #include "kernels/sample.h"
 #include "kernels/swiglu.h"
 
@@ -105,6 +106,7 @@ struct ops {
     enum status (*rmsnorm)(const struct ops *, struct rmsnorm_args);
     enum status (*gemm)(const struct ops *, struct gemm_args);
     enum status (*rope_append)(const struct ops *, struct rope_append_args);
+    enum status (*rope_copy)(const struct ops *, struct rope_copy_args);
     enum status (*lazy_prefill)(const struct ops *, struct lazy_prefill_args);
     /* The partials of lazy_decode and their merge into row i of `out` (like args.q) for seqs[i],
      * whose row_first is i.  A device may split the keys its own way and leave args.o and ml alone.

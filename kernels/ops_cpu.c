@@ -59,6 +59,19 @@ ROW_OPERATION(rope_append, T)
 ROW_OPERATION(swiglu, T)
 ROW_OPERATION(attn_merge, n_rows)
 
+/* A block is a unit: it takes as long as hundreds of rows. */
+static enum status
+rope_copy_unit(const void *job, uint32_t unit)
+{
+    return rope_copy_rows(job, unit, unit + 1);
+}
+
+static enum status
+cpu_rope_copy(const struct ops *ops, struct rope_copy_args args)
+{
+    return threads_run(threads_of(ops), args.N, rope_copy_unit, &args);
+}
+
 static enum status
 sample_unit(const void *job, uint32_t unit)
 {
@@ -255,6 +268,7 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .rmsnorm = cpu_rmsnorm,
         .gemm = cpu_gemm,
         .rope_append = cpu_rope_append,
+        .rope_copy = cpu_rope_copy,
         .lazy_prefill = cpu_lazy_prefill,
         .lazy_decode = cpu_lazy_decode,
         .swiglu = cpu_swiglu,

@@ -367,6 +367,12 @@ cuda_rope_append(const struct ops *ops, struct rope_append_args args)
     return rope_append_cuda(args, state_of(ops)->stream);
 }
 
+static enum status
+cuda_rope_copy(const struct ops *ops, struct rope_copy_args args)
+{
+    return rope_copy_cuda(args, state_of(ops)->stream);
+}
+
 /* Joins the partials of one kind of attention into `out`. */
 static enum status
 join(const struct cuda_state *state, enum part part, const struct attn_desc *desc, void *out)
@@ -575,6 +581,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .rmsnorm = cuda_rmsnorm,
         .gemm = cuda_gemm,
         .rope_append = cuda_rope_append,
+        .rope_copy = cuda_rope_copy,
         .lazy_prefill = cuda_lazy_prefill,
         .lazy_decode = cuda_lazy_decode,
         .swiglu = cuda_swiglu,

@@ -9,29 +9,12 @@
 // shared by the heads of a row through shared memory.
 #include "kernels/rope_append.h"
 
+#include "kernels/device/ck8.cuh"
 #include "kernels/device/cuda_check.cuh"
-#include "kernels/device/mma_sm80.cuh"
 
 namespace {
 
 constexpr int kThreads = 128;
-
-// Byte offset of the 16-byte chunk `c` (8 dims) of token `slot` inside one (layer, K|V, head)
-// piece.
-__device__ __forceinline__ uint32_t
-chunk_offset(uint32_t D, uint32_t slot, uint32_t c)
-{
-    return slot / 8 * (D * 16) + c / 8 * 1024 + slot % 8 * 128 + ((c % 8) ^ (slot % 8)) * 16;
-}
-
-__device__ __forceinline__ void
-rotate_pair(uint32_t &a, uint32_t &b, float4 turn) // cos, sin of two neighbouring dims
-{
-    float a0 = bf16_lo(a), a1 = bf16_hi(a), b0 = bf16_lo(b), b1 = bf16_hi(b);
-
-    a = pack_bf16(a0 * turn.x - b0 * turn.y, a1 * turn.z - b1 * turn.w);
-    b = pack_bf16(b0 * turn.x + a0 * turn.y, b1 * turn.z + a1 * turn.w);
-}
 
 template <int D>
 __global__ __launch_bounds__(kThreads) void rope_append_kernel(
@@ -67,18 +50,15 @@ __global__ __launch_bounds__(kThreads) void rope_append_kernel(
         uint4 a = __ldg(from + c);
         uint4 b = __ldg(from + c + kChunks / 2);
 
-        rotate_pair(a.x, b.x, s_turn[c * 4]);
-        rotate_pair(a.y, b.y, s_turn[c * 4 + 1]);
-        rotate_pair(a.z, b.z, s_turn[c * 4 + 2]);
-        rotate_pair(a.w, b.w, s_turn[c * 4 + 3]);
-        *(uint4 *)(block + head * head_bytes + chunk_offset(D, slot, c)) = a;
-        *(uint4 *)(block + head * head_bytes + chunk_offset(D, slot, c + kChunks / 2)) = b;
+        rotate_chunk(a, b, s_turn + c * 4);
+        *(uint4 *)(block + head * head_bytes + ck8_chunk_offset(D, slot, c)) = a;
+        *(uint4 *)(block + head * head_bytes + ck8_chunk_offset(D, slot, c + kChunks / 2)) = b;
     }
     for (uint32_t i = threadIdx.x; i < Hkv * kChunks; i += kThreads) {
         uint32_t head = i / kChunks;
         uint32_t c = i % kChunks;
 
-        *(uint4 *)(block + (Hkv + head) * head_bytes + chunk_offset(D, slot, c)) =
+        *(uint4 *)(block + (Hkv + head) * head_bytes + ck8_chunk_offset(D, slot, c)) =
             __ldg(row + (args.H + Hkv + head) * kChunks + c);
     }
 }

@@ -10,6 +10,7 @@
 #include "kernels/embed.h"
 #include "kernels/rmsnorm.h"
 #include "kernels/rope_append.h"
+#include "kernels/rope_copy.h"
 #include "kernels/sample.h"
 #include "kernels/swiglu.h"
 
@@ -17,6 +18,7 @@ enum status attn_merge_rows(const struct attn_merge_args *args, uint32_t first, 
 enum status embed_rows(const struct embed_args *args, uint32_t first, uint32_t end);
 enum status rmsnorm_rows(const struct rmsnorm_args *args, uint32_t first, uint32_t end);
 enum status rope_append_rows(const struct rope_append_args *args, uint32_t first, uint32_t end);
+enum status rope_copy_rows(const struct rope_copy_args *args, uint32_t first, uint32_t end);
 enum status sample_rows(const struct sample_args *args, uint32_t first, uint32_t end);
 enum status swiglu_rows(const struct swiglu_args *args, uint32_t first, uint32_t end);
 

@@ -302,6 +302,51 @@ START_TEST(rope_append_writes_what_its_twin_writes)
 }
 END_TEST
 
+START_TEST(rope_copy_writes_what_its_twin_writes)
+{
+    for (uint32_t D = 64; D <= 128; D *= 2) {
+        const uint32_t n_blocks = 7;
+        struct kv_layout layout = {32, 3, 5, D, KV_BF16, KV_LAYOUT_CK8};
+        size_t bytes = kv_layout_block_bytes(&layout) * n_blocks;
+        struct tensor kv = tensor_new(bytes / 2, true);
+        uint16_t *halves = malloc(bytes);
+        float *want = malloc(bytes / 2 * sizeof(*want));
+        uint32_t from[3] = {6, 0, 3}, to[3] = {1, 5, 2}, turn[3] = {0, 77, 130000};
+        double inv_freq[64];
+
+        for (uint32_t i = 0; i < D / 2; i++) {
+            inv_freq[i] = pow(500000.0, -2.0 * i / D);
+        }
+        for (size_t i = 0; i < bytes / 2; i++) {
+            halves[i] = to_bf16(kv.host[i]);
+        }
+        struct rope_copy_args args = {.kv = halves,
+                                      .layout = layout,
+                                      .n_blocks = n_blocks,
+                                      .from = from,
+                                      .to = to,
+                                      .turn = turn,
+                                      .inv_freq = inv_freq,
+                                      .N = 3};
+        CHECK_OK(rope_copy_ref(args));
+        for (size_t i = 0; i < bytes / 2; i++) {
+            want[i] = from_bf16(halves[i]);
+        }
+        args.kv = kv.device;
+        args.from = to_device(from, sizeof(from));
+        args.to = to_device(to, sizeof(to));
+        args.turn = to_device(turn, sizeof(turn));
+        args.inv_freq = to_device(inv_freq, sizeof(inv_freq));
+        CHECK_OK(gpu->rope_copy(gpu, args));
+        compare_device("rope_copy kv", kv.device, want, bytes / 2, false, 1e-4);
+        release_all((const void *[]){args.from, args.to, args.turn, args.inv_freq, NULL});
+        free(want);
+        free(halves);
+        tensor_free(&kv);
+    }
+}
+END_TEST
+
 /* --- sampling -------------------------------------------------------------------------------- */
 
 START_TEST(sampling_agrees_with_its_twin)
@@ -374,7 +419,8 @@ END_TEST
 
 GPU_MAIN("ops_cuda", gpu_open(), rmsnorm_adds_and_normalises_as_its_twin,
          swiglu_and_embed_equal_their_twins, gemm_equals_its_twin_for_every_bucket,
-         rope_append_writes_what_its_twin_writes, sampling_agrees_with_its_twin,
+         rope_append_writes_what_its_twin_writes, rope_copy_writes_what_its_twin_writes,
+         sampling_agrees_with_its_twin,
          prefill_equals_its_twin_for_every_head_layout_and_block_size,
          a_short_query_over_long_documents_is_split_and_still_right,
          decode_equals_its_twin_for_every_head_layout_and_block_size,
