@@ -3,40 +3,9 @@
 
 #include <inttypes.h>
 
-#include "common/htab.h"
-#include "common/list.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/llama.h"
-#include "worker/plan.h"
-#include "worker/report.h"
-#include "worker/sequence.h"
-
-struct engine {
-    struct engine_config config;
-    struct sequence_limits limits;
-    struct llama *llama;
-
-    struct list_node
-        order; /* every sequence: by arrival, builds before the request that needs them */
-    struct list_node gone; /* ended in the last step; its message points into them */
-    struct htab requests;
-    struct htab builds;
-    struct llama_room room;                    /* sum over the open sequences */
-    struct llama_room room_made;               /* what a step has room for */
-    size_t sequences_made;                     /* likewise */
-    uint64_t sealed_before[ENGINE_SEALED_MAX]; /* a ring */
-    uint32_t sealed_next;
-
-    struct plan plans[2];
-    struct plan *plan;            /* of the step that runs, or ran last */
-    struct plan *next;            /* the other one */
-    bool is_next_ready;           /* it is planned and sent, up to the tokens being drawn */
-    struct sample_params *params; /* [seqs_max] */
-    struct sample_result *draws;  /* [seqs_max] */
-    struct report report;         /* what the next message says */
-    bool is_reported;             /* the message is out; the next call starts another */
-};
+#include "worker/engine_state.h"
 
 static bool
 sequence_has_id(const struct htab_node *node, const void *key)
@@ -44,8 +13,8 @@ sequence_has_id(const struct htab_node *node, const void *key)
     return HTAB_ENTRY(node, const struct sequence, node)->id == *(const uint64_t *)key;
 }
 
-static struct sequence *
-find(const struct htab *tab, uint64_t id)
+struct sequence *
+engine_find(const struct htab *tab, uint64_t id)
 {
     struct htab_node *node = htab_find(tab, htab_mix(id), &id);
 
@@ -183,8 +152,8 @@ has_step_room(const struct engine *engine)
            && room->history <= made->history;
 }
 
-static enum status
-make_step_room(struct engine *engine)
+enum status
+engine_make_room(struct engine *engine)
 {
     struct llama_room *made = &engine->room_made;
 
@@ -204,15 +173,14 @@ make_step_room(struct engine *engine)
     return llama_reserve(engine->llama, made);
 }
 
-/* The rows of a sequence in the step that is planned ahead. */
-static uint32_t
-rows_ahead(const struct engine *engine, const struct sequence *seq)
+uint32_t
+engine_rows_ahead(const struct engine *engine, const struct sequence *seq)
 {
     return engine->is_next_ready ? engine->next->items[seq->item].rows : 0;
 }
 
-static void
-count_room(struct engine *engine, const struct sequence *seq, bool is_added)
+void
+engine_count_room(struct engine *engine, const struct sequence *seq, bool is_added)
 {
     struct llama_room room = sequence_room(seq, engine->limits.block_tokens);
     struct llama_room *sum = &engine->room;
@@ -223,237 +191,32 @@ count_room(struct engine *engine, const struct sequence *seq, bool is_added)
     sum->history += is_added ? room.history : -room.history;
 }
 
-static void
-fail_request(struct engine *engine, uint64_t request, const char *reason)
+void
+engine_fail(struct engine *engine, uint64_t request, const char *reason)
 {
     log_warn("request_failed", "request=%" PRIu64 " reason=\"%s\"", request, reason);
     report_failed(&engine->report, request, reason);
 }
 
-/* Out of the tables; its memory lives until the message of the step is out. */
-static void
-retire(struct engine *engine, struct sequence *seq)
+void
+engine_retire(struct engine *engine, struct sequence *seq)
 {
-    if (rows_ahead(engine, seq) > 0) {
+    if (engine_rows_ahead(engine, seq) > 0) {
         engine->is_next_ready = false;
     }
     htab_remove(seq->is_build ? &engine->builds : &engine->requests, &seq->node);
-    count_room(engine, seq, false);
+    engine_count_room(engine, seq, false);
     list_unlink(&seq->link);
     list_push_back(&engine->gone, &seq->link);
 }
 
-/* The last message is out: what it pointed at may go. */
-static void
-forget_last_step(struct engine *engine)
+void
+engine_forget_last_step(struct engine *engine)
 {
     if (engine->is_reported) {
         destroy_all(&engine->gone);
         report_reset(&engine->report);
         engine->is_reported = false;
-    }
-}
-
-/* --- messages ------------------------------------------------------------------------ */
-
-/* Keeps the list in order of arrival; a build goes before requests of its own age. */
-static void
-link_in_order(struct engine *engine, struct sequence *seq)
-{
-    struct list_node *at = engine->order.prev;
-
-    for (; at != &engine->order; at = at->prev) {
-        const struct sequence *other = LIST_ENTRY(at, struct sequence, link);
-
-        if (other->order < seq->order
-            || (other->order == seq->order && (other->is_build || !seq->is_build))) {
-            break;
-        }
-    }
-    list_insert_before(at->next, &seq->link);
-}
-
-static bool
-was_sealed(const struct engine *engine, uint64_t build)
-{
-    for (uint32_t i = 0; i < ENGINE_SEALED_MAX; i++) {
-        if (engine->sealed_before[i] == build) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Puts a sequence into its table and the list. */
-static enum status
-admit(struct engine *engine, struct sequence *seq)
-{
-    struct htab *tab = seq->is_build ? &engine->builds : &engine->requests;
-
-    TRY(htab_insert(tab, htab_mix(seq->id), &seq->node));
-    link_in_order(engine, seq);
-    count_room(engine, seq, true);
-    engine->is_next_ready = false; /* it shall be in the next step */
-    return ST_OK;
-}
-
-static enum status
-admit_build(struct engine *engine, const Kvasir__V1__Build *build, uint64_t order)
-{
-    struct sequence *seq = NULL;
-
-    if (build->build == 0 || find(&engine->builds, build->build) != NULL) {
-        return ERR(ST_INVALID, "build %" PRIu64 " is open already, or no id", build->build);
-    }
-    TRY(sequence_new_build(build, order, &engine->limits, &seq));
-    enum status st = admit(engine, seq);
-
-    if (st != ST_OK) {
-        sequence_destroy(&seq);
-    }
-    return st;
-}
-
-/* Builds that a request waits for become as old as it is; those sealed meanwhile are readable. */
-static enum status
-join_builds(struct engine *engine, struct sequence *seq)
-{
-    for (uint32_t i = 0; i < seq->n_segs; i++) {
-        struct sequence_segment *seg = &seq->segs[i];
-
-        if (seg->build == 0) {
-            continue;
-        }
-        struct sequence *build = find(&engine->builds, seg->build);
-
-        if (build == NULL && !was_sealed(engine, seg->build)) {
-            return ERR(ST_INVALID, "segment %u waits for build %" PRIu64 ": there is none", i,
-                       seg->build);
-        }
-        if (build == NULL) {
-            seg->build = 0;
-        } else if (build->n_ids != seg->n_tokens) {
-            return ERR(ST_INVALID, "segment %u of %u tokens: build %" PRIu64 " makes %u", i,
-                       seg->n_tokens, seg->build, build->n_ids);
-        } else if (build->order > seq->order) {
-            build->order = seq->order;
-            list_unlink(&build->link);
-            link_in_order(engine, build);
-        }
-    }
-    return ST_OK;
-}
-
-static enum status
-admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
-{
-    struct sequence *seq = NULL;
-
-    if (engine->requests.count >= engine->config.seqs_max) {
-        return ERR(ST_INVALID, "over credit: %u requests run", engine->config.seqs_max);
-    }
-    TRY(sequence_new_request(assign, &engine->limits, engine->config.tokenizer, &seq));
-    enum status st = join_builds(engine, seq);
-
-    if (st == ST_OK) {
-        st = admit(engine, seq);
-    }
-    if (st != ST_OK) {
-        sequence_destroy(&seq);
-    }
-    return st;
-}
-
-static void
-drop_build(struct engine *engine, uint64_t build)
-{
-    struct sequence *seq = find(&engine->builds, build);
-
-    report_dropped(&engine->report, build);
-    if (seq == NULL) {
-        return;
-    }
-    retire(engine, seq);
-    LIST_FOR_EACH_SAFE(n, &engine->order)
-    {
-        struct sequence *reader = LIST_ENTRY(n, struct sequence, link);
-
-        for (uint32_t i = 0; i < reader->n_segs; i++) {
-            if (reader->segs[i].build == build) {
-                fail_request(engine, reader->id, "a document that it waits for was given up");
-                retire(engine, reader);
-                break;
-            }
-        }
-    }
-}
-
-/* All or nothing: when any part is bad, the whole Assign is refused. */
-static enum status
-apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
-{
-    enum status st = ST_OK;
-    size_t n = 0;
-
-    if (assign->has_request && find(&engine->requests, assign->request) != NULL) {
-        log_warn("assign_twice", "request=%" PRIu64 " ignoring=the_second", assign->request);
-        return ST_OK;
-    }
-    for (; st == ST_OK && n < assign->n_builds; n++) {
-        st = admit_build(engine, assign->builds[n], assign->arrival_order);
-    }
-    size_t admitted = st == ST_OK ? n : n - 1;
-
-    if (st == ST_OK && assign->has_request) {
-        st = admit_request(engine, assign);
-    }
-    if (st == ST_OK) {
-        return make_step_room(engine);
-    }
-    if (assign->has_request) {
-        fail_request(engine, assign->request, status_detail());
-    } else {
-        log_warn("builds_refused", "builds=%zu reason=\"%s\"", assign->n_builds, status_detail());
-    }
-    for (size_t i = 0; i < assign->n_builds; i++) {
-        if (i < admitted || find(&engine->builds, assign->builds[i]->build) == NULL) {
-            drop_build(engine, assign->builds[i]->build);
-        }
-    }
-    return ST_OK;
-}
-
-static enum status
-apply_grant(struct engine *engine, const Kvasir__V1__Grant *grant)
-{
-    struct sequence *seq = find(&engine->requests, grant->request);
-
-    if (seq == NULL) {
-        return ST_OK; /* it has ended while the Grant was under way */
-    }
-    count_room(engine, seq, false);
-    enum status st = sequence_grant(seq, grant->block_ids, grant->n_block_ids, &engine->limits);
-
-    count_room(engine, seq, true);
-    if (rows_ahead(engine, seq) == 0) {
-        engine->is_next_ready = false; /* it may have waited for these */
-    }
-    if (st != ST_OK) {
-        fail_request(engine, seq->id, status_detail());
-        retire(engine, seq);
-        return ST_OK;
-    }
-    return make_step_room(engine);
-}
-
-static void
-apply_stop(struct engine *engine, uint64_t request)
-{
-    struct sequence *seq = find(&engine->requests, request);
-
-    report_released(&engine->report, request);
-    if (seq != NULL) {
-        retire(engine, seq);
     }
 }
 
@@ -463,33 +226,12 @@ engine_bind(const struct engine *engine)
     return engine->config.ops->bind(engine->config.ops);
 }
 
-enum status
-engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
-{
-    bool is_assign = message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
-
-    forget_last_step(engine);
-    /* A line about every sequence that is open now or may be after this message. */
-    TRY(report_reserve(&engine->report,
-                       engine_open(engine) + 1 + (is_assign ? message->assign->n_builds : 0)));
-    switch (message->body_case) {
-    case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN: return apply_assign(engine, message->assign);
-    case KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT: return apply_grant(engine, message->grant);
-    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP: apply_stop(engine, message->stop->request); break;
-    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
-        drop_build(engine, message->stop_build->build);
-        break;
-    default: break;
-    }
-    return ST_OK;
-}
-
 /* --- a step -------------------------------------------------------------------------- */
 
 static const struct sequence *
 find_build(const void *arg, uint64_t build)
 {
-    return find(&((const struct engine *)arg)->builds, build);
+    return engine_find(&((const struct engine *)arg)->builds, build);
 }
 
 static enum status
@@ -525,8 +267,8 @@ wait_for_tokens(struct engine *engine, enum status drawn)
             return one;
         }
         if (one == ST_INVALID) {
-            fail_request(engine, engine->plan->drawing[i]->id, status_detail());
-            retire(engine, engine->plan->drawing[i]);
+            engine_fail(engine, engine->plan->drawing[i]->id, status_detail());
+            engine_retire(engine, engine->plan->drawing[i]);
             engine->plan->drawing[i] = NULL;
         }
     }
@@ -547,7 +289,7 @@ take_token(struct engine *engine, struct sequence *seq)
     report_result(&engine->report, result);
     if (result->finish != KVASIR__V1__FINISH_REASON__FINISH_NONE) {
         report_released(&engine->report, seq->id);
-        retire(engine, seq);
+        engine_retire(engine, seq);
     }
 }
 
@@ -586,7 +328,7 @@ seal(struct engine *engine, struct sequence *build)
             }
         }
     }
-    retire(engine, build);
+    engine_retire(engine, build);
 }
 
 static void
@@ -655,7 +397,7 @@ run_step(struct engine *engine)
 enum status
 engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
 {
-    forget_last_step(engine);
+    engine_forget_last_step(engine);
     TRY(begin_step(engine));
     uint32_t rows = engine->plan->step.n_rows;
 

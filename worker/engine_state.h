@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine_state - what the files of the engine share; nobody else includes this.
+ *
+ *   engine.c           life, room, a step
+ *   engine_messages.c  kvasird's messages: sequences come, wait for each other, go */
+#ifndef WORKER_ENGINE_STATE_H
+#define WORKER_ENGINE_STATE_H
+
+#include "common/htab.h"
+#include "common/list.h"
+#include "worker/engine.h"
+#include "worker/llama.h"
+#include "worker/plan.h"
+#include "worker/report.h"
+#include "worker/sequence.h"
+
+struct engine {
+    struct engine_config config;
+    struct sequence_limits limits;
+    struct llama *llama;
+
+    struct list_node
+        order; /* every sequence: by arrival, builds before the request that needs them */
+    struct list_node gone; /* ended in the last step; its message points into them */
+    struct htab requests;
+    struct htab builds;
+    struct llama_room room;                    /* sum over the open sequences */
+    struct llama_room room_made;               /* what a step has room for */
+    size_t sequences_made;                     /* likewise */
+    uint64_t sealed_before[ENGINE_SEALED_MAX]; /* a ring */
+    uint32_t sealed_next;
+
+    struct plan plans[2];
+    struct plan *plan;            /* of the step that runs, or ran last */
+    struct plan *next;            /* the other one */
+    bool is_next_ready;           /* it is planned and sent, up to the tokens being drawn */
+    struct sample_params *params; /* [seqs_max] */
+    struct sample_result *draws;  /* [seqs_max] */
+    struct report report;         /* what the next message says */
+    bool is_reported;             /* the message is out; the next call starts another */
+};
+
+/* engine.c */
+
+/* The open request or build with that id, or NULL. */
+struct sequence *engine_find(const struct htab *tab, uint64_t id);
+/* Room for a step with all that is open now; what was planned ahead is lost if it has to grow. */
+enum status engine_make_room(struct engine *engine);
+/* Adds what a sequence may need to the room, or takes it away. */
+void engine_count_room(struct engine *engine, const struct sequence *seq, bool is_added);
+/* The rows of a sequence in the step that is planned ahead. */
+uint32_t engine_rows_ahead(const struct engine *engine, const struct sequence *seq);
+/* Reports that a request has failed. */
+void engine_fail(struct engine *engine, uint64_t request, const char *reason);
+/* Out of the tables; its memory lives until the message of the step is out. */
+void engine_retire(struct engine *engine, struct sequence *seq);
+/* The last message is out: what it pointed at may go. */
+void engine_forget_last_step(struct engine *engine);
+
+#endif
