@@ -225,6 +225,8 @@ send_orders(struct handoff *h, struct connection *c)
     reply.has_checkpoint_fingerprint = reply.has_pool_fingerprint = true;
     reply.checkpoint_fingerprint = (ProtobufCBinaryData){32, h->config.checkpoint};
     reply.pool_fingerprint = (ProtobufCBinaryData){32, h->pool_fingerprint};
+    reply.has_checkpoint_identity = true;
+    reply.checkpoint_identity = (ProtobufCBinaryData){32, h->config.checkpoint_identity};
     reply.has_kv_memory = reply.has_block_tokens = reply.has_kv_type = reply.has_kv_layout = true;
     reply.kv_memory = h->config.kv_memory;
     reply.has_kv_percent = h->config.kv_memory == 0;

@@ -31,6 +31,7 @@ struct handoff_config {
     const char *model_path; /* as the workers must open it */
     const char *worker_endpoint;
     uint8_t checkpoint[32];
+    uint8_t checkpoint_identity[32]; /* zeros: unknown, and each worker hashes for itself */
     uint8_t tokenizer[32];
     uint32_t kv_type;   /* enum kv_type of kernels/kv_layout.h */
     uint32_t kv_layout; /* enum kv_layout_id */

@@ -36,6 +36,7 @@ struct kvasird {
 
     struct checkpoint *checkpoint;
     struct model_config model; /* with its fingerprint */
+    uint8_t checkpoint_identity[32];
     struct reader reader;
 
     struct sched *sched;

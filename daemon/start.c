@@ -138,6 +138,7 @@ start_model(struct kvasird *d)
     TRY(checkpoint_open(d->model_path, &d->checkpoint));
     d->model = *checkpoint_config(d->checkpoint);
     TRY(checkpoint_fingerprint(d->checkpoint, d->model.fingerprint));
+    TRY(checkpoint_identity(d->checkpoint, d->checkpoint_identity));
     d->reader.tokenizer = checkpoint_tokenizer(d->checkpoint);
     d->reader.vocab_size = d->model.V;
     tokenizer_fingerprint(d->reader.tokenizer, d->reader.tokenizer_fingerprint);
@@ -178,6 +179,7 @@ start_handoff(struct kvasird *d)
     TRY(endpoint_path(d->dir, ENDPOINT_ATTACH, path));
     TRY(endpoint_url(d->dir, ENDPOINT_WORKER, worker_url));
     memcpy(config.checkpoint, d->model.fingerprint, sizeof(config.checkpoint));
+    memcpy(config.checkpoint_identity, d->checkpoint_identity, sizeof(d->checkpoint_identity));
     memcpy(config.tokenizer, d->reader.tokenizer_fingerprint, sizeof(config.tokenizer));
     TRY(handoff_new(&config, &d->handoff));
     memcpy(d->reader.pool_fingerprint, handoff_pool_fingerprint(d->handoff),

@@ -181,6 +181,16 @@ fingerprint_dummy(const struct checkpoint *checkpoint, uint8_t fingerprint_out[3
 }
 
 enum status
+checkpoint_identity(const struct checkpoint *checkpoint, uint8_t identity_out[32])
+{
+    if (checkpoint->gguf != NULL) {
+        return gguf_identity(checkpoint->gguf, identity_out);
+    }
+    return checkpoint->dir != NULL ? hf_directory_identity(checkpoint->dir, identity_out)
+                                   : fingerprint_dummy(checkpoint, identity_out);
+}
+
+enum status
 checkpoint_fingerprint(const struct checkpoint *checkpoint, uint8_t fingerprint_out[32])
 {
     if (checkpoint->gguf != NULL) {

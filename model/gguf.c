@@ -528,6 +528,16 @@ gguf_offset(const struct gguf *gguf, const void *inside)
 }
 
 enum status
+gguf_identity(const struct gguf *gguf, uint8_t identity_out[32])
+{
+    if (gguf->map.bytes == NULL) {
+        return ERR(ST_UNAVAILABLE, "%s: is not a file", gguf->path);
+    }
+    return file_map_digest(gguf->path, &gguf->map.identity, sizeof(gguf->map.identity),
+                           identity_out);
+}
+
+enum status
 gguf_fingerprint(const struct gguf *gguf, uint8_t fingerprint_out[32])
 {
     return file_map_digest(gguf->path, gguf->bytes, gguf->length, fingerprint_out);

@@ -51,6 +51,9 @@ void gguf_close(struct gguf **gguf);
 
 const char *gguf_path(const struct gguf *gguf);
 
+/* SHA-256 over what the system says of the file (file_identity).  ST_UNAVAILABLE: there is none. */
+enum status gguf_identity(const struct gguf *gguf, uint8_t identity_out[32]);
+
 /* SHA-256 over the whole file; for a big file the slow part of a start. */
 enum status gguf_fingerprint(const struct gguf *gguf, uint8_t fingerprint_out[32]);
 

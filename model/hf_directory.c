@@ -51,6 +51,7 @@ struct text_file {
 struct hf_directory {
     char *path;
     bool has_text[TEXTS];
+    struct file_identity identities[TEXTS];
     uint8_t digests[TEXTS][32];
     char *names[HF_FILES_MAX]; /* [count], sorted */
     struct safetensors *files[HF_FILES_MAX];
@@ -73,6 +74,7 @@ read_text(struct hf_directory *dir, enum text which, struct text_file *text)
         return st == ST_NOT_FOUND ? ERR(ST_INVALID, "%s", status_detail()) : st;
     }
     dir->has_text[which] = true;
+    dir->identities[which] = text->map.identity;
     TRY(file_map_digest(text->path, text->map.bytes, text->map.length, dir->digests[which]));
     if (texts[which].is_json) {
         return json_parse(text->path, (const char *)text->map.bytes, text->map.length, &text->json);
@@ -319,6 +321,25 @@ hf_directory_files(const struct hf_directory *dir, size_t *count_out)
 {
     *count_out = dir->count;
     return (const struct safetensors *const *)dir->files;
+}
+
+enum status
+hf_directory_identity(const struct hf_directory *dir, uint8_t identity_out[32])
+{
+    size_t count = TEXTS + dir->count;
+    struct file_identity *all = mem_zalloc(count, sizeof(*all));
+    enum status st;
+
+    if (all == NULL) {
+        return ERR(ST_NO_MEMORY, "%s: %zu files", dir->path, count);
+    }
+    memcpy(all, dir->identities, sizeof(dir->identities));
+    for (size_t i = 0; i < dir->count; i++) {
+        all[TEXTS + i] = *safetensors_identity(dir->files[i]);
+    }
+    st = file_map_digest(dir->path, all, count * sizeof(*all), identity_out);
+    mem_free(all);
+    return st;
 }
 
 static bool

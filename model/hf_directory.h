@@ -31,6 +31,9 @@ void hf_directory_close(struct hf_directory **dir);
 const struct safetensors *const *hf_directory_files(const struct hf_directory *dir,
                                                     size_t *count_out);
 
+/* SHA-256 over what the system says of every file that was read (file_identity).  ST_NO_MEMORY. */
+enum status hf_directory_identity(const struct hf_directory *dir, uint8_t identity_out[32]);
+
 /* SHA-256 over the names and the SHA-256 of every file that was read, in a fixed order.  The path
  * is not in it. */
 enum status hf_directory_fingerprint(const struct hf_directory *dir, uint8_t fingerprint_out[32]);

@@ -370,6 +370,12 @@ safetensors_path(const struct safetensors *file)
     return file->path;
 }
 
+const struct file_identity *
+safetensors_identity(const struct safetensors *file)
+{
+    return &file->map.identity;
+}
+
 enum status
 safetensors_fingerprint(const struct safetensors *file, uint8_t fingerprint_out[32])
 {

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "model/file_map.h"
 #include "model/gguf.h"
 
 struct safetensors;
@@ -39,6 +40,9 @@ enum status safetensors_open_bytes(const char *name, const void *bytes, size_t l
 void safetensors_close(struct safetensors **file);
 
 const char *safetensors_path(const struct safetensors *file);
+
+/* Of its file; zeros if there is none.  Borrowed. */
+const struct file_identity *safetensors_identity(const struct safetensors *file);
 
 /* SHA-256 over the whole file. */
 enum status safetensors_fingerprint(const struct safetensors *file, uint8_t fingerprint_out[32]);

@@ -16,6 +16,7 @@
 #include "kvpool/kvpool.h"
 #include "worker/llama.h"
 #include "worker/load_weights.h"
+#include "worker/weights_record.h"
 
 #include "kvasir/v1/worker.pb-c.h"
 
@@ -248,6 +249,26 @@ check_fingerprint(const char *what, ProtobufCBinaryData expected, const uint8_t 
     return ST_OK;
 }
 
+/* The fingerprint of what was opened: kvasird's, if it opened the same files, since hashing a large
+ * checkpoint takes longer than all the rest of a start. */
+static enum status
+take_fingerprint(struct attachment *a, const Kvasir__V1__AttachReply *reply)
+{
+    const ProtobufCBinaryData *identity = &reply->checkpoint_identity;
+    const ProtobufCBinaryData *fingerprint = &reply->checkpoint_fingerprint;
+    uint8_t ours[32];
+
+    if (fingerprint->len == 32 && identity->len == 32
+        && checkpoint_identity(a->checkpoint, ours) == ST_OK
+        && memcmp(identity->data, ours, sizeof(ours)) == 0) {
+        memcpy(a->model.fingerprint, fingerprint->data, sizeof(a->model.fingerprint));
+        return ST_OK;
+    }
+    tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=hashing the model");
+    TRY(checkpoint_fingerprint(a->checkpoint, a->model.fingerprint));
+    return check_fingerprint("checkpoint", *fingerprint, a->model.fingerprint);
+}
+
 static enum status
 open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
 {
@@ -259,8 +280,7 @@ open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
     tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=opening the model");
     TRY(checkpoint_open(reply->model_path, &a->checkpoint));
     a->model = *checkpoint_config(a->checkpoint);
-    TRY(checkpoint_fingerprint(a->checkpoint, a->model.fingerprint));
-    TRY(check_fingerprint("checkpoint", reply->checkpoint_fingerprint, a->model.fingerprint));
+    TRY(take_fingerprint(a, reply));
     a->tokenizer = checkpoint_tokenizer(a->checkpoint);
     memcpy(identity.checkpoint, a->model.fingerprint, sizeof(identity.checkpoint));
     tokenizer_fingerprint(a->tokenizer, identity.tokenizer);
@@ -357,10 +377,23 @@ make_weights(struct attachment *a)
     int percent_told = -10;
 
     a->has_made_weights = true;
-    TRY(device_create_arena(a->device, "kvasir-weights", a->plan.bytes, &a->weights));
+    TRY(device_create_arena(a->device, "kvasir-weights", weights_record_arena_bytes(&a->plan),
+                            &a->weights));
     TRY(load_weights(a->device->kind, a->checkpoint, &a->plan, arena_base(a->weights),
                      report_progress, &percent_told));
+    TRY(weights_record_write(a->device->kind, &a->plan, a->model.fingerprint,
+                             arena_base(a->weights)));
     return arena_seal_readonly(a->weights);
+}
+
+/* Reads no tensor: what the maker left at the end says what they are. */
+static enum status
+map_weights(struct attachment *a, const char *mechanism, int fd)
+{
+    TRY(device_import_arena(a->device, mechanism, fd, weights_record_arena_bytes(&a->plan), false,
+                            &a->weights));
+    return weights_record_check(a->device->kind, &a->plan, a->model.fingerprint,
+                                arena_base(a->weights));
 }
 
 /* What kvasird says of an arena: its fd if it is there, else it is to be made. */
@@ -421,8 +454,7 @@ take_arenas(const struct attach_options *options, struct attachment *a,
     TRY(read_orders(reply, fds, &kv, &weights));
     TRY(kind->free_bytes(&a->memory.free_at_start));
     TRY(weights.fd == NULL ? make_weights(a)
-                           : device_import_arena(a->device, weights.mechanism, take_fd(weights.fd),
-                                                 a->plan.bytes, false, &a->weights));
+                           : map_weights(a, weights.mechanism, take_fd(weights.fd)));
     TRY(kind->free_bytes(&a->memory.free_after_weights));
     if (options->make_workspace != NULL) {
         tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=making the workspace");

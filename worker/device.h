@@ -27,6 +27,8 @@ struct device_kind {
     enum status (*free_bytes)(uint64_t *bytes_out);
     /* Fills arena memory from host memory, and waits. */
     enum status (*write)(void *memory, const void *host, size_t bytes);
+    /* The other way. */
+    enum status (*read)(void *host, const void *memory, size_t bytes);
     /* Fills arena memory with the weights of a dummy, and waits. */
     enum status (*fill_dummy)(struct dummy_fill_args args);
     bool is_host_memory; /* arena memory may be written by the host directly, without write() */

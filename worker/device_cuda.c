@@ -46,6 +46,16 @@ write_cuda(void *memory, const void *host, size_t bytes)
     return ST_OK;
 }
 
+static enum status
+read_cuda(void *host, const void *memory, size_t bytes)
+{
+    if (cudaMemcpy(host, memory, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) {
+        return ERR(ST_DEVICE, "copying %zu bytes from the device: %s", bytes,
+                   cudaGetErrorString(cudaGetLastError()));
+    }
+    return ST_OK;
+}
+
 static const struct arena_ops *const arenas[] = {&arena_vmm, &arena_ipc, NULL};
 
 static enum status
@@ -69,5 +79,6 @@ const struct device_kind device_cuda = {
     .ops_new = ops_cuda_new,
     .free_bytes = free_bytes_cuda,
     .write = write_cuda,
+    .read = read_cuda,
     .fill_dummy = fill_dummy_cuda,
 };

@@ -14,6 +14,7 @@
 
 #include "common/mem.h"
 #include "kvpool/arena.h"
+#include "model/checkpoint.h"
 #include "model/tiny_model.h"
 #include "proto/frames.h"
 #include "proto/wire.h"
@@ -40,9 +41,12 @@ struct stage {
     char mechanisms[2][16];
     uint32_t block_count;
     uint32_t heartbeat_ms;
-    double kv_percent; /* 0: 4 MiB */
-    uint8_t fingerprint[32];
+    double kv_percent;       /* 0: 4 MiB */
+    uint8_t fingerprint[32]; /* the pool's */
     bool has_fingerprint;
+    uint8_t checkpoint[32]; /* what kvasird says its fingerprint is; empty: nothing */
+    uint8_t identity[32];
+    bool has_checkpoint;
 };
 
 struct actor {
@@ -203,6 +207,11 @@ fill_reply(struct stage *stage, Kvasir__V1__AttachReply *reply, Kvasir__V1__Aren
     if (stage->has_fingerprint) {
         reply->has_pool_fingerprint = true;
         reply->pool_fingerprint = (ProtobufCBinaryData){.len = 32, .data = stage->fingerprint};
+    }
+    if (stage->has_checkpoint) {
+        reply->has_checkpoint_fingerprint = reply->has_checkpoint_identity = true;
+        reply->checkpoint_fingerprint = (ProtobufCBinaryData){.len = 32, .data = stage->checkpoint};
+        reply->checkpoint_identity = (ProtobufCBinaryData){.len = 32, .data = stage->identity};
     }
     for (size_t i = 0; i < 2; i++) {
         kvasir__v1__arena_info__init(&infos[i]);
@@ -495,7 +504,8 @@ START_TEST(a_worker_whose_daemon_is_silent_ends_with_a_failure)
 }
 END_TEST
 
-/* Accepts the worker and answers its Attach with this; it must give up. */
+/* Accepts the worker and answers its Attach with this, and with the fds there are; it must give up.
+ */
 static void
 check_refused(struct stage *stage, Kvasir__V1__AttachReply *reply)
 {
@@ -508,7 +518,7 @@ check_refused(struct stage *stage, Kvasir__V1__AttachReply *reply)
     int fd = accept(stage->listener, NULL, NULL);
 
     (void)receive(fd, bytes, sizeof(bytes), none, &n_fds);
-    send_reply(fd, reply, NULL, 0);
+    send_reply(fd, reply, stage->fds, stage->fds[0] >= 0 ? 2 : 0);
     ck_assert_int_eq(process_wait(process), EXIT_FAILURE);
     process_destroy(&process);
     (void)close(fd);
@@ -598,8 +608,84 @@ START_TEST(a_worker_that_is_told_impossible_things_gives_up)
 }
 END_TEST
 
+/* A fingerprint that the file does not have shows who hashes: only a worker that does not would
+ * take it. */
+static void
+say_fingerprint(struct stage *stage, uint8_t byte)
+{
+    struct checkpoint *checkpoint;
+
+    ck_assert_int_eq(checkpoint_open(stage->model, &checkpoint), ST_OK);
+    ck_assert_int_eq(checkpoint_identity(checkpoint, stage->identity), ST_OK);
+    checkpoint_close(&checkpoint);
+    memset(stage->checkpoint, byte, sizeof(stage->checkpoint));
+    stage->has_checkpoint = true;
+}
+
+START_TEST(a_worker_of_the_same_files_does_not_hash_them)
+{
+    struct stage stage;
+
+    stage_open(&stage);
+    say_fingerprint(&stage, 7);
+    struct actor first = attach(&stage, 0);
+    struct actor second = attach(&stage, 1); /* arrives at the same pool fingerprint, or ends */
+
+    process_signal(first.process, SIGTERM);
+    process_signal(second.process, SIGTERM);
+    ck_assert_int_eq(process_wait(first.process), 0);
+    ck_assert_int_eq(process_wait(second.process), 0);
+    process_destroy(&first.process);
+    process_destroy(&second.process);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_worker_of_other_files_hashes_them_and_finds_out)
+{
+    struct stage stage;
+    Kvasir__V1__AttachReply reply;
+    Kvasir__V1__ArenaInfo infos[2], *list[2] = {&infos[0], &infos[1]};
+
+    stage_open(&stage);
+    say_fingerprint(&stage, 7);
+    stage.identity[0] ^= 1;
+    fill_reply(&stage, &reply, infos);
+    reply.n_arenas = 2;
+    reply.arenas = list;
+    check_refused(&stage, &reply);
+    stage_close(&stage);
+}
+END_TEST
+
+START_TEST(a_worker_does_not_map_the_weights_of_another_checkpoint)
+{
+    struct stage stage;
+    Kvasir__V1__AttachReply reply;
+    Kvasir__V1__ArenaInfo infos[2], *list[2] = {&infos[0], &infos[1]};
+
+    stage_open(&stage);
+    say_fingerprint(&stage, 7);
+    struct actor first = attach(&stage, 0);
+
+    say_fingerprint(&stage, 8);
+    stage.has_fingerprint = false;
+    fill_reply(&stage, &reply, infos);
+    reply.n_arenas = 2;
+    reply.arenas = list;
+    check_refused(&stage, &reply);
+    process_signal(first.process, SIGTERM);
+    ck_assert_int_eq(process_wait(first.process), 0);
+    process_destroy(&first.process);
+    stage_close(&stage);
+}
+END_TEST
+
 CHECK_MAIN("worker_process", a_second_worker_reads_what_the_first_has_built_and_survives_it,
            a_drained_worker_says_bye_and_ends_well, a_fenced_worker_ends_at_once_with_a_failure,
            a_worker_whose_daemon_is_silent_ends_with_a_failure,
            a_share_of_what_is_free_is_resolved_by_the_worker_that_makes_the_kv,
+           a_worker_of_the_same_files_does_not_hash_them,
+           a_worker_of_other_files_hashes_them_and_finds_out,
+           a_worker_does_not_map_the_weights_of_another_checkpoint,
            a_refused_worker_ends_with_a_failure, a_worker_that_is_told_impossible_things_gives_up)

@@ -36,9 +36,9 @@ free_bytes(uint64_t *bytes_out)
 }
 
 static enum status
-write_host(void *memory, const void *host, size_t bytes)
+copy_host(void *to, const void *from, size_t bytes)
 {
-    memcpy(memory, host, bytes);
+    memcpy(to, from, bytes);
     return ST_OK;
 }
 
@@ -53,7 +53,8 @@ const struct device_kind device_cpu = {
     .choose = choose,
     .ops_new = ops_new,
     .free_bytes = free_bytes,
-    .write = write_host,
+    .write = copy_host,
+    .read = copy_host,
     .fill_dummy = dummy_fill_ref,
     .is_host_memory = true,
 };

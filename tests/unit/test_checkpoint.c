@@ -4,6 +4,7 @@
 
 #include "common/mem.h"
 #include "model/checkpoint.h"
+#include "model/file_map.h"
 #include "model/tiny_model.h"
 #include "tests/support/check_main.h"
 #include "tests/support/hf_dir.h"
@@ -154,6 +155,71 @@ START_TEST(every_file_is_in_the_fingerprint_and_the_path_is_not)
     free(bytes);
     hf_dir_remove(&one);
     hf_dir_remove(&two);
+}
+END_TEST
+
+static void
+identity_of(const char *path, uint8_t out[32])
+{
+    struct checkpoint *checkpoint;
+
+    ck_assert_int_eq(checkpoint_open(path, &checkpoint), ST_OK);
+    ck_assert_int_eq(checkpoint_identity(checkpoint, out), ST_OK);
+    checkpoint_close(&checkpoint);
+}
+
+START_TEST(another_opening_of_the_same_files_is_known_by_its_identity)
+{
+    struct hf_dir one = make_sharded(), two = make_sharded();
+    uint8_t first[32], again[32], changed[4][32];
+    size_t length, n = 0;
+
+    identity_of(one.path, first);
+    identity_of(one.path, again);
+    ck_assert_mem_eq(first, again, 32);
+    identity_of(two.path, changed[n++]); /* the same bytes in other files */
+    char *bytes = hf_golden_bytes("hf_sharded/model-00003-of-00004.safetensors", &length);
+    hf_dir_put_bytes(&one, "model-00003-of-00004.safetensors", bytes, length);
+    identity_of(one.path, changed[n++]); /* written again */
+    change(&one, "config.json", "1e-06", "1e-05");
+    identity_of(one.path, changed[n++]);
+    hf_dir_put(&one, "chat_template.jinja", "x");
+    identity_of(one.path, changed[n++]);
+    for (size_t i = 0; i < n; i++) {
+        ck_assert_mem_ne(changed[i], first, 32);
+    }
+    free(bytes);
+    hf_dir_remove(&one);
+    hf_dir_remove(&two);
+}
+END_TEST
+
+/* A long file's leaves are hashed by threads; what comes out does not depend on how many. */
+START_TEST(a_long_file_is_hashed_in_leaves)
+{
+    const size_t length = 2 * FILE_MAP_LEAF + 5;
+    struct {
+        uint64_t length;
+        uint8_t leaves[3][32];
+    } root = {length, {{0}}};
+    uint8_t *bytes = calloc(length, 1);
+    uint8_t got[32], want[32];
+
+    ck_assert_ptr_nonnull(bytes);
+    bytes[0] = 1;
+    bytes[FILE_MAP_LEAF - 1] = 2;
+    bytes[2 * FILE_MAP_LEAF] = 3;
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(file_map_digest("leaf", bytes + i * FILE_MAP_LEAF,
+                                         i < 2 ? FILE_MAP_LEAF : 5, root.leaves[i]),
+                         ST_OK);
+    }
+    ck_assert_int_eq(file_map_digest("root", &root, sizeof(root), want), ST_OK);
+    for (int round = 0; round < 3; round++) {
+        ck_assert_int_eq(file_map_digest("file", bytes, length, got), ST_OK);
+        ck_assert_mem_eq(got, want, 32);
+    }
+    free(bytes);
 }
 END_TEST
 
@@ -336,7 +402,9 @@ START_TEST(every_failing_allocation_is_survived)
 END_TEST
 
 CHECK_MAIN("checkpoint", a_directory_of_several_files_gives_config_tokenizer_and_weights,
-           every_file_is_in_the_fingerprint_and_the_path_is_not, an_index_that_is_wrong_is_refused,
+           every_file_is_in_the_fingerprint_and_the_path_is_not,
+           another_opening_of_the_same_files_is_known_by_its_identity,
+           a_long_file_is_hashed_in_leaves, an_index_that_is_wrong_is_refused,
            a_file_that_is_missing_or_broken_is_named,
            weights_that_do_not_fit_the_config_are_refused, a_gguf_has_the_same_face,
            a_dummy_is_its_shape_and_seed, every_failing_allocation_is_survived)

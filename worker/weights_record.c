@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "worker/weights_record.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "model/file_map.h"
+
+#define RECORD_MAGIC 0x317468676965776bull /* "kweight1", little-endian */
+
+struct record {
+    uint64_t magic;
+    uint64_t bytes;         /* of the weights before it */
+    uint8_t plan[32];       /* SHA-256 of the type and the places */
+    uint8_t checkpoint[32]; /* its fingerprint */
+    uint8_t check[32];      /* SHA-256 of what stands before */
+};
+
+static_assert(sizeof(struct record) == 112, "read by other processes");
+
+static size_t
+record_offset(const struct weights_plan *plan)
+{
+    return (plan->bytes + WEIGHT_ALIGN - 1) / WEIGHT_ALIGN * WEIGHT_ALIGN;
+}
+
+size_t
+weights_record_arena_bytes(const struct weights_plan *plan)
+{
+    return record_offset(plan) + sizeof(struct record);
+}
+
+static enum status
+make_record(const struct weights_plan *plan, const uint8_t checkpoint[32],
+            struct record *record_out)
+{
+    uint64_t places[2 + 2 * WEIGHT_KINDS] = {plan->type, plan->bytes};
+    struct record record = {.magic = RECORD_MAGIC, .bytes = plan->bytes};
+
+    for (size_t i = 0; i < WEIGHT_KINDS; i++) {
+        places[2 + 2 * i] = plan->base[i];
+        places[3 + 2 * i] = plan->stride[i];
+    }
+    TRY(file_map_digest("the plan of the weights", places, sizeof(places), record.plan));
+    memcpy(record.checkpoint, checkpoint, sizeof(record.checkpoint));
+    TRY(file_map_digest("the record of the weights", &record, offsetof(struct record, check),
+                        record.check));
+    *record_out = record;
+    return ST_OK;
+}
+
+enum status
+weights_record_write(const struct device_kind *kind, const struct weights_plan *plan,
+                     const uint8_t checkpoint[32], void *arena)
+{
+    struct record record;
+
+    TRY(make_record(plan, checkpoint, &record));
+    return kind->write((char *)arena + record_offset(plan), &record, sizeof(record));
+}
+
+enum status
+weights_record_check(const struct device_kind *kind, const struct weights_plan *plan,
+                     const uint8_t checkpoint[32], const void *arena)
+{
+    struct record want, found;
+
+    TRY(make_record(plan, checkpoint, &want));
+    TRY(kind->read(&found, (const char *)arena + record_offset(plan), sizeof(found)));
+    if (memcmp(&found, &want, sizeof(want)) == 0) {
+        return ST_OK;
+    }
+    if (found.magic != RECORD_MAGIC) {
+        return ERR(ST_INVALID, "the weights arena has no record of what it holds");
+    }
+    return ERR(ST_INVALID, "the weights arena holds %s",
+               memcmp(found.checkpoint, want.checkpoint, 32) != 0 ? "another checkpoint"
+               : memcmp(found.plan, want.plan, 32) != 0 ? "weights that another version laid out"
+                                                        : "a record that is damaged");
+}
