@@ -423,6 +423,7 @@ sched_set_pool(struct sched *sched, uint32_t block_count)
         .policy = sched->config.policy,
         .seed = sched->config.seed,
         .pin_share_max = sched->config.pin_share_max,
+        .catalog = sched->catalog,
     };
     struct kvpool_stats stats;
 

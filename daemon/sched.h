@@ -156,6 +156,19 @@ bool sched_cancel(struct sched *sched, uint64_t now_us, uint64_t id, bool is_cli
 void sched_tick(struct sched *sched, uint64_t now_us);
 uint64_t sched_wakeup_us(const struct sched *sched);
 
+/* Where the pool is noted from now on, before there is one; NULL: nowhere.  Outlives the scheduler.
+ */
+struct catalog;
+void sched_use_catalog(struct sched *sched, struct catalog *catalog);
+
+/* Makes the pool from that catalog, which an earlier kvasird has left. */
+enum status sched_adopt_pool(struct sched *sched, uint32_t block_count,
+                             kvpool_may_write_fn may_write, void *arg,
+                             struct kvpool_adopted *adopted_out);
+
+/* A worker of an earlier kvasird has let go of all that it was given: no fence is due to it. */
+void sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation);
+
 /* The first worker of the device has made the arena.  ST_INVALID: another size than before. */
 enum status sched_set_pool(struct sched *sched, uint32_t block_count);
 

@@ -43,6 +43,7 @@ struct build {
 struct sched {
     struct sched_config config;
     struct kvpool *pool;
+    struct catalog *catalog; /* of the pool; NULL: none */
     struct htab sessions;
     struct htab builds;
     struct list_node queue, waiting, running, ended;

@@ -174,6 +174,7 @@ start_handoff(struct kvasird *d)
         .is_deterministic = d->options.deterministic,
         .kv_memory = kv_memory.bytes,
         .kv_percent = kv_memory.percent,
+        .orphan_timeout_ms = (uint32_t)d->options.orphan_timeout,
     };
 
     TRY(endpoint_path(d->dir, ENDPOINT_ATTACH, path));
@@ -240,6 +241,7 @@ start_parts(struct kvasird *d)
     TRY(memo_new(d->options.memo_memory, &d->reader.memo));
     TRY(memo_new(d->options.memo_memory, &d->reader.registered));
     TRY(start_handoff(d));
+    TRY(adopt_pool(d));
     TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, &d->ingest));
     return router_new(d->dir, &handlers, &d->router);
 }
@@ -270,6 +272,16 @@ unlock_directory(struct kvasird *d)
     d->lock_fd = -1;
 }
 
+/* A pool that is left stays with the supervisor; one that ends takes its memory with it at once. */
+static void
+end_estate(struct kvasird *d)
+{
+    if (!d->leaves_pool) {
+        estate_give_up(&d->estate);
+    }
+    estate_close(&d->estate);
+}
+
 void
 start_undo(struct kvasird *d)
 {
@@ -279,6 +291,7 @@ start_undo(struct kvasird *d)
     peers_close(d);
     handoff_destroy(&d->handoff);
     sched_destroy(&d->sched);
+    end_estate(d);
     calls_destroy(&d->calls);
     memo_destroy(&d->reader.registered);
     memo_destroy(&d->reader.memo);

@@ -247,6 +247,17 @@ apply_stop(struct engine *engine, uint64_t request)
     }
 }
 
+/* No line for each of them: who gave them is gone. */
+static void
+apply_reset(struct engine *engine, uint64_t life)
+{
+    LIST_FOR_EACH_SAFE(n, &engine->order)
+    {
+        engine_retire(engine, LIST_ENTRY(n, struct sequence, link));
+    }
+    report_was_reset(&engine->report, life);
+}
+
 enum status
 engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
 {
@@ -263,6 +274,7 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
         drop_build(engine, message->stop_build->build);
         break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: apply_reset(engine, message->reset->life); break;
     default: break;
     }
     return ST_OK;
