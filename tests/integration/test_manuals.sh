@@ -22,7 +22,13 @@ for program in kvasir kvasirctl; do
     while read -r command; do
         grep -qE "^\\.It .*Cm $command( |\$)" "$page" || complain "$page: no command $command"
     done <<<"$commands"
-    ./$program completion | bash -n || complain "$program completion is no bash script"
+    if command -v zsh >/dev/null; then
+        ./$program completion zsh | zsh -n || complain "$program completion zsh is no zsh script"
+    fi
+    # As bash would: the script is read, then called with the words of a line.
+    words=$(PATH=.:$PATH bash -c "source <(./$program completion bash)
+        COMP_WORDS=($program --json v) COMP_CWORD=2; _$program; echo \"\${COMPREPLY[*]}\"")
+    [ "$words" = version ] || complain "$program: bash completes 'v' to '$words'"
 done
 for page in daemon/kvasird.8 worker/kvasir-worker.8; do
     program=$(basename "$page" .8)
