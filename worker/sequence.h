@@ -2,8 +2,9 @@
 /* sequence - tokens that are being turned into KV: a request's own tokens, or a document.
  *
  * A document under construction is a sequence like any other without an answer: usually with no
- * documents before it and at offset 0; with full attention it has both.  Everything that came from kvasird is checked here, once; afterwards every block id is
- * below the arena's count and every position fits 32 bits. */
+ * documents before it and at offset 0; with full attention it has both.  Everything that came from
+ * kvasird is checked here, once; afterwards every block id is below the arena's count and every
+ * position fits 32 bits. */
 #ifndef WORKER_SEQUENCE_H
 #define WORKER_SEQUENCE_H
 

@@ -141,7 +141,8 @@ wgmma_wait()
 }
 
 // Descriptor of a tile with the 128-byte swizzle of ck8.  Measured on a device (all 76 forms): K as
-// K-major B: stride = bytes of 8 tokens, `leading` unused; V as MN-major B: leading = 1024 (the next
+// K-major B: stride = bytes of 8 tokens, `leading` unused; V as MN-major B: leading = 1024 (the
+// next
 // 64 dims), stride = bytes of 8 tokens.
 __device__ __forceinline__ uint64_t
 wgmma_descriptor(uint32_t address, uint32_t leading, uint32_t stride)
