@@ -19,7 +19,7 @@ kernels: common
 kvpool: common
 daemon: common proto model kvpool
 worker: common proto model kvpool kernels
-gateway: common proto client
+gateway: common proto model client
 client: common proto
 '
 # What kernels/ops.h includes is an operation, but for the headers that only describe data.

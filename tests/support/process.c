@@ -32,7 +32,8 @@ struct process {
     char *output; /* what came out so far; NUL-terminated */
     size_t length;
     bool has_ended;
-    int status; /* of waitpid, once it has ended */
+    int status;      /* of waitpid, once it has ended */
+    char ready[256]; /* the datagram with READY=1 */
 };
 
 static int
@@ -251,8 +252,21 @@ read_datagram(struct process *process, bool *is_ready_out)
     take_stored(process, lines, fd);
     (void)find_line(lines, "STATUS", process->status_line, sizeof(process->status_line));
     process->watchdogs += find_line(lines, "WATCHDOG", value, sizeof(value));
-    *is_ready_out |= find_line(lines, "READY", value, sizeof(value));
+    if (find_line(lines, "READY", value, sizeof(value))) {
+        *is_ready_out = true;
+        (void)snprintf(process->ready, sizeof(process->ready), "%.255s", lines);
+    }
     return true;
+}
+
+unsigned
+process_ready_number(const struct process *process, const char *name)
+{
+    char value[16];
+
+    return find_line(process->ready, name, value, sizeof(value))
+               ? (unsigned)strtoul(value, NULL, 10)
+               : 0;
 }
 
 void

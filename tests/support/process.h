@@ -55,6 +55,9 @@ struct process *process_start_piped(const char *program, const char *const *args
 /* Waits until the program says READY=1.  It must not end before. */
 void process_wait_ready(struct process *process);
 
+/* What else it said with READY=1: a number behind "NAME=", 0 if it did not. */
+unsigned process_ready_number(const struct process *process, const char *name);
+
 /* Waits until it has written something to stdout; takes it in. */
 void process_wait_output(struct process *process);
 
