@@ -42,8 +42,8 @@ static const struct conf_option table[] = {
      "a token's result never depends on what else is computed with it; costs speed on CUDA, "
      "holds on the CPU anyway",
      AT(deterministic)},
-    {"eviction", CONF_STRING, "lru", 0, 0, "POLICY", "which documents go when room is needed",
-     AT(eviction)},
+    {"eviction", CONF_STRING, "zipf", 0, 0, "POLICY",
+     "which documents go when room is needed: " EVICT_POLICY_NAMES, AT(eviction)},
     {"reserve-tokens", CONF_U64, "256", 1, RESERVE_TOKENS_MAX, "N",
      "part of an answer that must have room when its request starts", AT(reserve_tokens)},
     {"max-waiting", CONF_U64, "1024", 1, SCHED_WAITING_MAX, "N",
@@ -148,8 +148,7 @@ options_check(const struct options *o)
         return ERR(ST_INVALID, "kv-type %s: it must be auto, f32 or bf16", o->kv_type);
     }
     if (evict_policy_find(o->eviction) == NULL) {
-        return ERR(ST_INVALID, "eviction %s: there is no such policy; there is %s", o->eviction,
-                   evict_policy_names[0]);
+        return ERR(ST_INVALID, "eviction %s: it must be " EVICT_POLICY_NAMES, o->eviction);
     }
     if (strcmp(o->chat_template, "auto") != 0) {
         TRY(template_parse(o->chat_template, &kind));

@@ -424,6 +424,7 @@ sched_set_pool(struct sched *sched, uint32_t block_count)
         .seed = sched->config.seed,
         .pin_share_max = sched->config.pin_share_max,
         .catalog = sched->catalog,
+        .quadratic_tokens = sched->config.quadratic_tokens,
     };
     struct kvpool_stats stats;
 

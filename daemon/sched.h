@@ -36,6 +36,7 @@ struct sched;
 #define SCHED_WORKER_SEQS_MAX 4096  /* credit of one worker */
 #define SCHED_DOCUMENTS_MAX   KVPOOL_CLAIM_DOCS_MAX
 #define SCHED_PASSES_MAX      16 /* later arrivals that may overtake a waiting request */
+#define SCHED_AHEAD_MAX       16 /* waiting requests whose documents outrank all others */
 #define SCHED_TRIES_MAX       8  /* blocked requests looked at a turn, for one that fits */
 #define SCHED_LOSSES_MAX      2  /* deaths of its worker after which a request fails */
 #define SCHED_RETRY_AFTER_MS  1000
@@ -47,6 +48,7 @@ struct sched_config {
     uint32_t context_max;    /* tokens of prompt and answer; 0: no limit */
     const struct evict_policy_ops *policy;
     double pin_share_max;
+    double quadratic_tokens; /* as in struct evict_config */
     uint64_t seed;
     bool check_pool; /* kvpool_check after every event: for tests */
 };

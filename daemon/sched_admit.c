@@ -67,6 +67,36 @@ sched_enqueue(struct sched *sched, struct session *session)
     sched->has_news = true;
 }
 
+/* The pool keeps what the next in line need.  It is a hint: if there is no memory for it, or one
+ * that was next in line is passed by others, nothing is wrong. */
+static void
+look_ahead(struct sched *sched)
+{
+    uint32_t seen = 0;
+
+    LIST_FOR_EACH(node, &sched->queue)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, queue_link);
+
+        if (seen++ == SCHED_AHEAD_MAX) {
+            return;
+        }
+        if (!session->is_awaited) {
+            session->is_awaited =
+                kvpool_await(sched->pool, session->wants, session->prompt.document_count) == ST_OK;
+        }
+    }
+}
+
+void
+sched_unawait(struct sched *sched, struct session *session)
+{
+    if (session->is_awaited) {
+        session->is_awaited = false;
+        kvpool_unawait(sched->pool, session->wants, session->prompt.document_count);
+    }
+}
+
 static bool
 has_credit(const struct worker *worker)
 {
@@ -301,6 +331,7 @@ start(struct sched *sched, struct session *session, uint32_t worker, uint64_t no
 {
     struct list_node *at = &sched->running;
 
+    sched_unawait(sched, session);
     list_unlink(&session->queue_link);
     list_unlink(&session->age_link);
     sched->waiting_count--;
@@ -435,6 +466,7 @@ sched_admit(struct sched *sched, uint64_t now_us)
         return;
     }
     sched->has_news = false;
+    look_ahead(sched);
     while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
         switch (try_admit(sched, session, now_us)) {
         case ADMITTED:

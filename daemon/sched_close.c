@@ -51,6 +51,7 @@ sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum 
     count_end(sched, session, end, now_us);
     session_move(session, SESSION_CLOSE);
     if (session->state == SESSION_ENDED) {
+        sched_unawait(sched, session);
         list_unlink(&session->queue_link);
         list_unlink(&session->age_link);
         sched->waiting_count--;

@@ -77,6 +77,8 @@ void sched_bury(struct sched *sched, struct session *session);
 /* sched_admit.c */
 
 void sched_enqueue(struct sched *sched, struct session *session);
+/* It leaves the queue: nobody waits for its documents any more. */
+void sched_unawait(struct sched *sched, struct session *session);
 void sched_admit(struct sched *sched, uint64_t now_us);
 /* More blocks than there are?  Then status_detail() has both sizes. */
 bool sched_never_fits(const struct sched *sched, const struct session *session);

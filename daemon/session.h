@@ -70,6 +70,7 @@ struct session {
     uint32_t doc_tokens;                  /* of its documents, repeated ones repeatedly */
 
     struct kvpool_want *wants; /* [document_count]; `doc` is valid while there is a claim */
+    bool is_awaited;           /* the pool knows that these are needed soon */
     struct kvpool_claim *claim;
     struct sched_segment *segments; /* [document_count], for the Assign */
     struct sched_build *builds;     /* [document_count], for the Assign */

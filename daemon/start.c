@@ -188,6 +188,17 @@ start_handoff(struct kvasird *d)
     return ST_OK;
 }
 
+/* A token costs 2 flops for each weight, and 4 H D in each layer for each token before it. */
+static double
+quadratic_tokens(const struct model_config *model)
+{
+    double width = model->C, heads = (double)model->H * model->D;
+    double kv_heads = (double)model->Hkv * model->D;
+    double weights = width * (2 * heads + 2 * kv_heads + 3.0 * model->F);
+
+    return 2 * weights / (4 * heads);
+}
+
 static enum status
 start_sched(struct kvasird *d)
 {
@@ -198,6 +209,7 @@ start_sched(struct kvasird *d)
         .context_max = d->model.context_max,
         .policy = evict_policy_find(d->options.eviction),
         .pin_share_max = d->options.pin_share,
+        .quadratic_tokens = quadratic_tokens(&d->model),
         .check_pool = d->options.check_pool,
     };
 

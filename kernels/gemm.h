@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm - y[m,n] = sum_k x[m,k] w[n,k]: activations times a weight stored [N, K], as checkpoints do;
- * the CPU instance reads it packed (gemm_cpu_pack).
+/* gemm - y[m,n] = sum_k x[m,k] w[n,k]: activations times a weight stored [N, K], as checkpoints do.
  *
  * CPU: one running float32 sum over k in order, so that a row's result does not depend on how many
  * rows share the call, nor on the number of threads (gemm_cpu.h). */

@@ -1,27 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random operations on the pool beside a naive model of it: plain arrays, searched from end to end,
  * no counter kept that can be counted.  After every operation both must agree on all numbers and on
- * every document, and kvpool_check must pass.  The model picks its victims by looking for the
- * longest idle document, so an eviction that is not exactly LRU, or touches what is referenced or
- * pinned, shows.  Now and then the host refuses memory within a claim, which then must have changed
- * nothing.  TEST_SEED replays a run. */
+ * every document, and kvpool_check must pass.  Under lru the model picks its victims itself, by
+ * looking for the longest idle document that no waiting request needs, so an eviction that is not
+ * exactly LRU, or touches what is referenced or pinned, shows.  Under the other policies it looks
+ * whom they took: only what could go, exactly the shortfall, tails first, one drained before the
+ * next, and what a waiting request needs only if nothing else was left.  Now and then the host
+ * refuses memory within a claim, which then must have changed nothing.  TEST_SEED replays a run. */
 #include <string.h>
 
 #include "common/mem.h"
 #include "kvpool/kvpool.h"
 #include "tests/support/check_main.h"
 
-#define OPERATIONS   150000
-#define BLOCKS       40
-#define BLOCK_TOKENS 4
-#define GHOSTS       (2 * BLOCKS) /* the pool remembers two forgotten documents a block */
-#define PIN_BLOCKS   10           /* a quarter of the pool */
-#define KEYS         200
-#define TOKENS_MAX   30
-#define WANTS_MAX    6
-#define CLAIMS_MAX   4
-#define FENCES       3
-#define DOCS_MAX     (BLOCKS + 1) /* each has a block */
+#define OPERATIONS           150000
+#define SEEDS                6    /* of each policy, lru's with a share of the operations */
+#define OPERATIONS_OF_OTHERS 8000 /* and seed */
+#define BLOCKS               40
+#define BLOCK_TOKENS         4
+#define GHOSTS               (2 * BLOCKS) /* the pool remembers two forgotten documents a block */
+#define PIN_BLOCKS           10           /* a quarter of the pool */
+#define KEYS                 200
+#define TOKENS_MAX           30
+#define WANTS_MAX            6
+#define CLAIMS_MAX           4
+#define FENCES               3
+#define DOCS_MAX             (BLOCKS + 1) /* each has a block */
 
 struct model_doc {
     bool is_live, is_indexed, is_abandoned;
@@ -45,12 +49,23 @@ struct model_claim {
     uint32_t id_counts[WANTS_MAX];
 };
 
+#define WAITS_MAX 3
+
+/* A request in the queue. */
+struct model_wait {
+    size_t count;
+    size_t keys[WANTS_MAX];
+};
+
 static struct {
+    const struct evict_policy_ops *policy;
     struct kvpool *pool;
+    struct model_wait waits[WAITS_MAX];
     uint64_t random;
     uint64_t now; /* counts whatever makes a document idle */
     uint64_t generation;
     uint64_t builders;
+    size_t key_count; /* in use */
     struct dockey keys[KEYS];
     uint32_t tokens[KEYS];
     struct model_doc docs[DOCS_MAX];
@@ -78,7 +93,7 @@ roll(uint64_t sides)
 static size_t
 roll_key(void)
 {
-    return roll(4) == 0 ? roll(KEYS) : roll(12);
+    return roll(4) == 0 ? roll(m.key_count) : roll(12);
 }
 
 /* --- the model: looking ----------------------------------------------------------------------- */
@@ -118,6 +133,19 @@ is_evictable(const struct model_doc *doc)
 {
     return doc->is_live && doc->is_indexed && doc->builder == 0 && doc->pins == 0
            && references(doc) == 0;
+}
+
+static bool
+is_awaited(const struct model_doc *doc)
+{
+    for (size_t w = 0; w < WAITS_MAX; w++) {
+        for (size_t i = 0; i < m.waits[w].count; i++) {
+            if (m.waits[w].keys[i] == doc->key) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* The instantaneous numbers of the pool, counted afresh. */
@@ -185,29 +213,88 @@ leave_index(struct model_doc *doc, enum kvpool_miss reason)
     m.ghost_count++;
 }
 
+static void
+lose_blocks(struct model_doc *doc, uint32_t count)
+{
+    doc->resident -= count;
+    m.counted.blocks_evicted += count;
+    if (doc->ready > doc->resident * BLOCK_TOKENS) {
+        doc->ready = doc->resident * BLOCK_TOKENS;
+    }
+    if (doc->resident == 0) {
+        m.counted.docs_evicted++;
+        leave_index(doc, KVPOOL_MISS_EVICTED);
+    }
+}
+
 /* Takes blocks, one at a time, from whatever evictable document has been idle the longest. */
 static void
-evict(uint32_t count)
+evict_longest_idle(uint32_t count)
 {
     for (; count > 0; count--) {
         struct model_doc *victim = NULL;
 
         for (size_t i = 0; i < DOCS_MAX; i++) {
-            if (is_evictable(&m.docs[i])
-                && (victim == NULL || m.docs[i].idle_since < victim->idle_since)) {
-                victim = &m.docs[i];
+            struct model_doc *doc = &m.docs[i];
+
+            if (!is_evictable(doc)) {
+                continue;
+            }
+            if (victim == NULL || is_awaited(doc) < is_awaited(victim)
+                || (is_awaited(doc) == is_awaited(victim)
+                    && doc->idle_since < victim->idle_since)) {
+                victim = doc;
             }
         }
         ck_assert_ptr_nonnull(victim);
-        victim->resident--;
-        m.counted.blocks_evicted++;
-        if (victim->ready > victim->resident * BLOCK_TOKENS) {
-            victim->ready = victim->resident * BLOCK_TOKENS;
+        lose_blocks(victim, 1);
+    }
+}
+
+/* Takes over what the policy has chosen, if it was allowed to.  The real eviction is over. */
+static void
+evict_as_chosen(uint32_t count)
+{
+    bool is_awaited_lost = false, is_other_left = false;
+    uint32_t cut = 0;
+
+    for (size_t i = 0; i < DOCS_MAX; i++) {
+        struct model_doc *doc = &m.docs[i];
+        const struct kvpool_doc *real;
+        uint32_t left = 0, lost;
+        bool was_awaited;
+
+        if (!is_evictable(doc)) {
+            continue; /* compare() finds a block that is missing here */
         }
-        if (victim->resident == 0) {
-            m.counted.docs_evicted++;
-            leave_index(victim, KVPOOL_MISS_EVICTED);
+        real = kvpool_find(m.pool, &m.keys[doc->key]);
+        if (real != NULL) {
+            (void)kvpool_doc_blocks(real, &left);
         }
+        was_awaited = is_awaited(doc);
+        ck_assert_uint_le(left, doc->resident);
+        lost = doc->resident - left;
+        ck_assert_uint_le(lost, count);
+        count -= lost;
+        cut += lost > 0 && left > 0;
+        is_awaited_lost = is_awaited_lost || (was_awaited && lost > 0);
+        is_other_left = is_other_left || (!was_awaited && left > 0);
+        if (lost > 0) {
+            lose_blocks(doc, lost);
+        }
+    }
+    ck_assert_uint_eq(count, 0);
+    ck_assert_uint_le(cut, 1);
+    ck_assert(!(is_awaited_lost && is_other_left));
+}
+
+static void
+evict(uint32_t count)
+{
+    if (m.policy == &evict_lru) {
+        evict_longest_idle(count);
+    } else {
+        evict_as_chosen(count);
     }
 }
 
@@ -586,6 +673,58 @@ do_lift(void)
     }
 }
 
+/* A request joins the queue, or leaves it.  Who is awaited now, or no more, counts as used. */
+static void
+do_wait(void)
+{
+    struct model_wait *wait = &m.waits[roll(WAITS_MAX)], joining = {.count = 0};
+    bool is_leaving = wait->count > 0, was_awaited[WANTS_MAX];
+    struct kvpool_want wants[WANTS_MAX];
+
+    if (is_leaving) {
+        joining = *wait;
+    } else {
+        joining.count = 1 + roll(WANTS_MAX);
+        for (size_t i = 0; i < joining.count; i++) {
+            joining.keys[i] = roll_key();
+        }
+    }
+    for (size_t i = 0; i < joining.count; i++) {
+        const struct model_doc *doc = find(joining.keys[i]);
+
+        wants[i] = (struct kvpool_want){.key = m.keys[joining.keys[i]]};
+        was_awaited[i] = doc != NULL && is_awaited(doc);
+    }
+    if (is_leaving) {
+        kvpool_unawait(m.pool, wants, joining.count);
+        wait->count = 0;
+    } else {
+        mem_fail_at(roll(20) == 0 ? 1 + roll(WANTS_MAX) : 0);
+        if (kvpool_await(m.pool, wants, joining.count) == ST_OK) {
+            *wait = joining;
+        }
+        mem_fail_at(0);
+    }
+    for (size_t i = 0; i < joining.count; i++) {
+        struct model_doc *doc = find(joining.keys[i]);
+
+        for (size_t j = 0; j < i && doc != NULL; j++) {
+            doc = joining.keys[j] == joining.keys[i] ? NULL : doc; /* seen */
+        }
+        if (doc != NULL && is_evictable(doc) && is_awaited(doc) != was_awaited[i]) {
+            doc->idle_since = ++m.now;
+        }
+    }
+}
+
+static void
+do_prioritize(void)
+{
+    enum status st = kvpool_prioritize(m.pool, &m.keys[roll_key()], (uint32_t)roll(101));
+
+    ck_assert_int_eq(st, m.policy == &evict_zipf ? ST_OK : ST_UNAVAILABLE);
+}
+
 /* --- the run ---------------------------------------------------------------------------------- */
 
 static void
@@ -619,15 +758,18 @@ compare(void)
 }
 
 static void
-start(void)
+start(const struct evict_policy_ops *policy, unsigned long long seed)
 {
     struct kvpool_config config = {.block_count = BLOCKS,
                                    .block_tokens = BLOCK_TOKENS,
-                                   .policy = &evict_lru,
+                                   .policy = policy,
                                    .pin_share_max = (double)PIN_BLOCKS / BLOCKS};
 
     memset(&m, 0, sizeof(m));
-    m.random = 2 * test_seed() + 1;
+    m.policy = policy;
+    /* In which order several went is for the policy to know; so none of them may be forgotten. */
+    m.key_count = policy == &evict_lru ? KEYS : GHOSTS;
+    m.random = 2 * seed + 1;
     ck_assert_int_eq(kvpool_new(&config, &m.pool), ST_OK);
     for (size_t i = 0; i < KEYS; i++) {
         uint64_t number = roll(UINT32_MAX);
@@ -637,27 +779,28 @@ start(void)
         m.tokens[i] = (uint32_t)roll(TOKENS_MAX + 1);
     }
     m.tokens[5] = 0;
-    m.tokens[150] = 1000; /* never fits */
+    m.tokens[70] = 1000; /* never fits */
 }
 
-START_TEST(the_pool_agrees_with_a_naive_model)
+static void
+run(const struct evict_policy_ops *policy, unsigned long long seed, uint32_t count)
 {
     static void (*const operations[])(void) = {
-        do_claim,   do_claim,       do_claim,       do_claim,  do_release,
-        do_release, do_release,     do_grow,        do_forget, do_pin,
-        do_unpin,   do_build_event, do_build_event, do_evict,  do_lift,
+        do_claim,       do_claim, do_claim,  do_claim, do_release,    do_release,
+        do_release,     do_grow,  do_forget, do_pin,   do_unpin,      do_build_event,
+        do_build_event, do_evict, do_lift,   do_wait,  do_prioritize,
     };
 
-    start();
-    for (uint32_t n = 0; n < OPERATIONS; n++) {
+    start(policy, seed);
+    for (uint32_t n = 0; n < count; n++) {
         operations[roll(sizeof(operations) / sizeof(operations[0]))]();
         compare();
     }
     for (int reason = KVPOOL_MISS_COLD; reason < KVPOOL_MISS_REASONS; reason++) {
         ck_assert_uint_gt(m.counted.doc_misses[reason], 0);
     }
-    printf("%d operations: %llu hits, %llu refusals, %llu evicted blocks, %llu builds; misses:",
-           OPERATIONS, (unsigned long long)m.counted.doc_hits,
+    printf("%s, %u operations: %llu hits, %llu refusals, %llu evicted blocks, %llu builds; misses:",
+           policy->name, count, (unsigned long long)m.counted.doc_hits,
            (unsigned long long)m.counted.claims_refused,
            (unsigned long long)m.counted.blocks_evicted, (unsigned long long)m.counted.docs_built);
     for (int reason = KVPOOL_MISS_COLD; reason < KVPOOL_MISS_REASONS; reason++) {
@@ -671,8 +814,44 @@ START_TEST(the_pool_agrees_with_a_naive_model)
         }
     }
     kvpool_check(m.pool);
-    kvpool_destroy(&m.pool);
+    kvpool_destroy(&m.pool); /* also with requests in the queue */
+}
+
+static void
+run_seeds(const struct evict_policy_ops *policy)
+{
+    unsigned long long seed = test_seed();
+
+    for (unsigned long long i = 0; i < SEEDS; i++) {
+        run(policy, seed + i, policy == &evict_lru ? OPERATIONS / SEEDS : OPERATIONS_OF_OTHERS);
+    }
+}
+
+START_TEST(under_lru_the_pool_is_exactly_a_naive_model)
+{
+    run_seeds(&evict_lru);
 }
 END_TEST
 
-CHECK_MAIN("kvpool_property", the_pool_agrees_with_a_naive_model)
+START_TEST(zipf_takes_only_what_may_go_and_exactly_the_shortfall)
+{
+    run_seeds(&evict_zipf);
+}
+END_TEST
+
+START_TEST(s3fifo_takes_only_what_may_go_and_exactly_the_shortfall)
+{
+    run_seeds(&evict_s3fifo);
+}
+END_TEST
+
+START_TEST(arc_takes_only_what_may_go_and_exactly_the_shortfall)
+{
+    run_seeds(&evict_arc);
+}
+END_TEST
+
+CHECK_MAIN("kvpool_property", under_lru_the_pool_is_exactly_a_naive_model,
+           zipf_takes_only_what_may_go_and_exactly_the_shortfall,
+           s3fifo_takes_only_what_may_go_and_exactly_the_shortfall,
+           arc_takes_only_what_may_go_and_exactly_the_shortfall)

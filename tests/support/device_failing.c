@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/gemm_cpu.h"
 #include "tests/support/failing_ops.h"
 
 static enum status
@@ -57,6 +56,5 @@ const struct device_kind device_cpu = {
     .write = copy_host,
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
-    .pack_weight = gemm_cpu_pack,
     .is_host_memory = true,
 };
