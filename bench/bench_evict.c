@@ -4,7 +4,7 @@
  *     bench_evict [ci|full] [SEED...]     a table; without arguments: ci, seed 1
  *
  * The policies are the product's, run through its own pool (kvpool/replay); lfu-history and oracle
- * are yardsticks.  A line a cell: workload, seed, pool as a share of the corpus, optimum's token hit
+ *     bench_evict [ci|full] [SEED...]     a table; without arguments: ci, seed 1
  * ratio, and each policy's. */
 #include <math.h>
 #include <stdio.h>

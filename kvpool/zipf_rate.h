@@ -81,8 +81,8 @@ double zipf_prior(double alpha, double seen);
 /* The value at a knot of an axis, 2^(first + knot). */
 double zipf_knot(enum zipf_axis axis, int knot);
 
-/* log2 and 2^x to about 1e-4, an order faster than libm's, and the same bits everywhere.  x > 0
- * and normal; 2^x is 0 below -120. */
+/* log2 to 2e-4 and 2^x to 1e-5 of itself: an order faster than libm's, and the same bits
+ * everywhere.  log2 of what is positive and normal; 2^x is 0 below -120. */
 float zipf_log2(float x);
 float zipf_exp2(float x);
 
