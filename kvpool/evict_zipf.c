@@ -17,11 +17,11 @@
  * What a waiting request needs outranks every prediction: it will be used, and soon.
  *
  * Choosing.  Evictable documents stand in a heap, the lowest score on top.  A score changes with
- * time though nobody touches the document, but it only sinks, and slowly; so entries are scored anew
- * three at a time, round robin, at every reference, and the top once more before it becomes the
- * victim.  Scoring everything exactly gained nothing measurable.  A victim is drained before the
- * next is begun: what is left of a half evicted document is worth keeping only if the rest is not
- * asked for next, and a handful of partial documents is enough.
+ * time though nobody touches the document, but it only sinks, and slowly; so entries are scored
+ * anew three at a time, round robin, at every reference, and the top once more before it becomes
+ * the victim.  Scoring everything exactly gained nothing measurable.  A victim is drained before
+ * the next is begun: what is left of a half evicted document is worth keeping only if the rest is
+ * not asked for next, and a handful of partial documents is enough.
  *
  * Costs: O(log n) a call, no allocation after the start, no wall clock: the clock is the count of
  * requests.  The only randomness is the choice of samples, from the seed.

@@ -10,7 +10,8 @@
 
 #include "kvpool/replay.h"
 
-/* Share of the document tokens hit, after the first `uncounted` requests.  Aborts without memory. */
+/* Share of the document tokens hit, after the first `uncounted` requests.  Aborts without memory.
+ */
 double optimum_run(const struct replay_trace *trace, uint32_t block_count, uint32_t block_tokens,
                    uint32_t uncounted);
 
