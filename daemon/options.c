@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "daemon/ingest.h"
+#include "daemon/reuse.h"
 #include "daemon/sched.h"
 #include "kvpool/evict.h"
 #include "model/shape.h"
@@ -44,6 +45,9 @@ static const struct conf_option table[] = {
      AT(deterministic)},
     {"eviction", CONF_STRING, "zipf", 0, 0, "POLICY",
      "which documents go when room is needed: " EVICT_POLICY_NAMES, AT(eviction)},
+    {"reuse", CONF_STRING, "lazy", 0, 0, "MODE",
+     "of requests that name none: lazy, reencode, prefix or none (the last two: full attention)",
+     AT(reuse)},
     {"reserve-tokens", CONF_U64, "256", 1, RESERVE_TOKENS_MAX, "N",
      "part of an answer that must have room when its request starts", AT(reserve_tokens)},
     {"max-waiting", CONF_U64, "1024", 1, SCHED_WAITING_MAX, "N",
@@ -135,6 +139,7 @@ enum status
 options_check(const struct options *o)
 {
     enum template_kind kind;
+    enum reuse_mode reuse;
     struct kv_memory kv_memory;
 
     TRY(check_model(o));
@@ -150,6 +155,7 @@ options_check(const struct options *o)
     if (evict_policy_find(o->eviction) == NULL) {
         return ERR(ST_INVALID, "eviction %s: it must be " EVICT_POLICY_NAMES, o->eviction);
     }
+    TRY(reuse_parse(o->reuse, &reuse));
     if (strcmp(o->chat_template, "auto") != 0) {
         TRY(template_parse(o->chat_template, &kind));
     }

@@ -19,6 +19,7 @@ struct options {
     char *kv_type;
     bool deterministic;
     char *eviction;
+    char *reuse;
     uint64_t reserve_tokens;
     uint64_t max_waiting;
     uint64_t step_tokens;

@@ -66,6 +66,14 @@ struct sched_build {
     uint32_t start;
     const uint32_t *blocks;
     uint32_t block_count;
+    /* With full attention: it stands behind the first segments of its session, at `position`.
+     * A copy instead: of `source_blocks`, readable after `source_build`, K rotated by `position`.
+     */
+    uint32_t context_segments;
+    uint32_t position;
+    const uint32_t *source_blocks;
+    uint32_t source_count; /* 0: no copy */
+    uint64_t source_build;
 };
 
 struct sched_segment {
@@ -238,6 +246,7 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(completion_tokens, "tokens sent to clients")                                                 \
     X(tokens_reused, "document tokens read and not built, of ended requests")                      \
     X(tokens_built, "document tokens encoded")                                                     \
+    X(tokens_copied, "document tokens copied to another place (reuse mode reencode)")              \
     X(tokens_padded, "unused slots in the last blocks of documents, of ended requests")            \
     X(docs_read, "documents read by requests")                                                     \
     X(docs_read_foreign, "documents read by requests and built by another worker")                 \
@@ -247,6 +256,23 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(builds_lost, "builds lost with their worker")                                                \
     X(builds_handed_over, "builds that went on for another request")                               \
     X(messages_late, "messages of an earlier life of a worker, dropped")                           \
+    X(copies_made, "documents copied to another place")                                            \
+    X(requests_lazy, "requests whose attention ran, in reuse mode lazy")                           \
+    X(requests_reencode, "the same in mode reencode")                                              \
+    X(requests_prefix, "the same in mode prefix")                                                  \
+    X(requests_none, "the same in mode none")                                                      \
+    X(docs_lazy, "documents in the prompts of those requests, mode lazy")                          \
+    X(docs_reencode, "the same in mode reencode")                                                  \
+    X(docs_prefix, "the same in mode prefix")                                                      \
+    X(docs_none, "the same in mode none")                                                          \
+    X(tokens_reused_lazy, "their document tokens read and not computed, mode lazy")                \
+    X(tokens_reused_reencode, "the same in mode reencode, copied ones too")                        \
+    X(tokens_reused_prefix, "the same in mode prefix")                                             \
+    X(tokens_reused_none, "the same in mode none: 0")                                              \
+    X(tokens_built_lazy, "their document tokens computed, mode lazy")                              \
+    X(tokens_built_reencode, "the same in mode reencode")                                          \
+    X(tokens_built_prefix, "the same in mode prefix")                                              \
+    X(tokens_built_none, "the same in mode none")                                                  \
     X(messages_odd, "results for requests that a worker does not have, dropped")
 
 struct sched_counters {

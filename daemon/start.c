@@ -247,6 +247,7 @@ start_parts(struct kvasird *d)
     };
 
     d->started_us = clock_now_us();
+    TRY(reuse_parse(d->options.reuse, &d->reader.reuse));
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));
     TRY(start_sched(d));

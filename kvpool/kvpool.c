@@ -422,6 +422,9 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
 static void
 count_want(struct kvpool_stats *counted, const struct kvpool_want *want)
 {
+    if (want->is_uncounted) {
+        return;
+    }
     if (want->reason == KVPOOL_HIT) {
         counted->doc_hits++;
     } else {

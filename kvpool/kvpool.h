@@ -60,6 +60,7 @@ struct kvpool_want {
     struct dockey key;
     uint32_t n_tokens;   /* 0 is fine: no block, no document, always a hit */
     const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
+    bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
