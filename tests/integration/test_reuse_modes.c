@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The four ways of reuse side by side on one daemon: what each finds, builds, copies and answers. */
+/* The four ways of reuse side by side on one daemon: what each finds, builds, copies and answers.
+ */
 #include <string.h>
 
 #include "tests/support/asking.h"
