@@ -58,7 +58,8 @@ END_TEST
 
 START_TEST(a_prefix_whose_tail_went_is_built_from_there_behind_the_others)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    const char *const args[] = {"--eviction", "lru", NULL}; /* the first document goes first */
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
     struct answer cold, again;
 
     ask_over(host, abc, KVASIR_REUSE_PREFIX, 143, 0, &cold);

@@ -9,8 +9,9 @@
 #include "tests/support/engine_rig.h"
 #include "tests/support/golden.h"
 
-#define DOCS_MAX      8
-#define NOISE_FACTOR  8.0 /* golden_check.h says what a case's noise is, and why a few times of it */
+#define DOCS_MAX 8
+/* golden_check.h says what the noise of a case is, and why a few times of it. */
+#define NOISE_FACTOR  8.0
 #define ANSWER_TOKENS 24
 
 /* How a prompt's documents are encoded. */
