@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "kernels/attn_desc.h"
 #include "kernels/attn_plan.h"
+#include "kernels/decode_plan.h"
 #include "kernels/lazy_decode.h"
 #include "kernels/lazy_prefill.h"
 
@@ -51,6 +52,31 @@ enum status lazy_prefill_cuda(struct lazy_prefill_args args, struct attn_device_
                               void *stream);
 enum status lazy_decode_cuda(struct attn_desc desc, const void *q, void *out,
                              struct attn_device_plan plan, void *stream);
+
+/* A decode_plan on the device.  The counters are zero before the first launch and zero again after
+ * each: launches that may overlap are of different layers. */
+struct decode_device_plan {
+    const struct decode_item *items[DECODE_KINDS];
+    const uint32_t *n_units; /* [DECODE_KINDS] */
+    const struct decode_sharer *sharers;
+    const struct decode_flush *flushes;
+    const struct decode_join *joins; /* [n_rows, Hkv] */
+    const float *angles;             /* [rows of angles, D/2, 2] */
+    float *o;                        /* [slots, G, D] */
+    float *ml;                       /* [slots, G, 2] */
+    uint32_t *arrived;               /* [n_rows, Hkv] */
+    uint32_t *counters;              /* [lazy_decode_sm90_counters()] */
+    uint32_t ctas[DECODE_KINDS];
+    uint32_t n_rows;
+    uint32_t rows_max;
+    bool joins_in_kernel;
+    bool is_unrotated; /* for measurements: attends with raw Q, which is wrong */
+};
+
+/* lazy_decode for sm_90, with the same function of desc and q; row i of q and out is seqs[i]. */
+enum status lazy_decode_sm90(struct attn_desc desc, const void *q, void *out,
+                             struct decode_device_plan plan, void *stream);
+size_t lazy_decode_sm90_counters(void);
 
 #ifdef __cplusplus
 }

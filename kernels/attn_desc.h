@@ -55,6 +55,7 @@ struct attn_desc {
 /* The attention work of one step, in host memory: what a device plans from, once for all layers. */
 struct attn_step {
     const struct attn_segment *segs; /* of all sequences */
+    const uint32_t *block_ids;       /* as attn_desc's, here in host memory */
     const struct attn_seq *prefill;  /* [n_prefill] as lazy_prefill will get them */
     const struct attn_seq *decode;   /* [n_decode] as lazy_decode will get them */
     uint32_t n_prefill;

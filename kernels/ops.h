@@ -34,6 +34,14 @@ struct ops_config {
     /* A row's results never depend on the other rows of a call, bit for bit.  The CPU's never do;
      * CUDA then pays for it. */
     bool is_deterministic;
+    /* cuda, for measurements and tests: the kernels that every GPU from sm_80 on has, on newer ones
+     * too; documents of several requests read once for each of them by lazy_decode; lazy_decode
+     * with cuts that depend on a sequence's own length alone, so the same bits in any company
+     * (is_deterministic promises more: those of lazy_prefill as well).  ops_cuda_new sets the first
+     * two for $KVASIR_CUDA_PORTABLE=1 and $KVASIR_CUDA_UNSHARED=1. */
+    bool is_portable;
+    bool is_unshared;
+    bool has_fixed_cuts;
     /* cuda: the model's attention and the bounds of a step, for what begin_step prepares */
     uint32_t H;
     uint32_t Hkv;

@@ -6,6 +6,7 @@
 #include "kernels/ops_cuda.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cuda_runtime.h>
@@ -14,6 +15,7 @@
 #include "kernels/attn_cuda.h"
 #include "kernels/attn_merge.h"
 #include "kernels/attn_plan.h"
+#include "kernels/decode_cuda.h"
 #include "kernels/device/cuda_check.cuh"
 #include "kernels/gemm_cuda.h"
 #include "kernels/graph_cuda.h"
@@ -65,6 +67,8 @@ struct cuda_state {
 
     struct attn_device_plan device_plan[PARTS]; /* of this step */
     uint32_t n_merge_rows[PARTS];
+    struct decode_cuda *decode; /* NULL: lazy_decode takes the portable kernel, always */
+    bool is_decode_planned;     /* by `decode`, in this step */
 };
 
 static struct cuda_state *
@@ -247,6 +251,59 @@ tile_rows(const struct cuda_state *state, enum part part)
     return part == DECODE && !state->config.is_deterministic ? DECODE_ROWS : PREFILL_ROWS;
 }
 
+/* Gives each (row, segment) pair of some sequences its row of angles. */
+static enum status
+number_angles(const struct cuda_state *state, const struct attn_seq *seqs, uint32_t n_seqs,
+              uint32_t *angle_first, size_t *angle_rows)
+{
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        angle_first[i] = (uint32_t)*angle_rows;
+        *angle_rows += (size_t)seqs[i].n_rows * seqs[i].n_segs;
+    }
+    if (*angle_rows > state->angle_rows_max) {
+        return ERR(ST_NO_MEMORY, "step of %zu (row, segment) pairs, limit %zu", *angle_rows,
+                   state->angle_rows_max);
+    }
+    return ST_OK;
+}
+
+static enum status
+compute_angles(const struct cuda_state *state, const struct attn_step *step, enum part part,
+               uint32_t n_seqs)
+{
+    const char *at = state->plan;
+
+    return attn_angles_cuda(
+        (struct attn_angles_args){
+            .segs = (const void *)(at + state->at.segs),
+            .seqs = (const void *)(at + state->at.part[part].seqs),
+            .n_seqs = n_seqs,
+            .inv_freq = step->inv_freq,
+            .rope_scale = step->rope_scale,
+            .D = step->layout.D,
+            .angles = {state->angles, (const void *)(at + state->at.part[part].angles)}},
+        state->stream);
+}
+
+/* The decodes of a step by their own planner; ST_NO_MEMORY: too many for it. */
+static enum status
+begin_decode(struct cuda_state *state, const struct attn_step *step, size_t angle_rows)
+{
+    const size_t seqs_at = state->at.part[DECODE].seqs;
+    const size_t angles_at = state->at.part[DECODE].angles;
+    const uint32_t n_seqs = step->n_decode;
+    uint32_t *angle_first = (void *)(state->plan_host + angles_at);
+
+    TRY(number_angles(state, step->decode, n_seqs, angle_first, &angle_rows));
+    TRY(decode_cuda_begin(state->decode, step, angle_first, state->angles, state->slot,
+                          state->stream));
+    memcpy(state->plan_host + seqs_at, step->decode, n_seqs * sizeof(step->decode[0]));
+    TRY(send_plan(state, seqs_at, n_seqs * sizeof(step->decode[0])));
+    TRY(send_plan(state, angles_at, n_seqs * sizeof(angle_first[0])));
+    state->is_decode_planned = true;
+    return compute_angles(state, step, DECODE, n_seqs);
+}
+
 /* Plans one kind of attention, sends the plan and computes its angles from row *angle_rows on. */
 static enum status
 begin_part(struct cuda_state *state, const struct attn_step *step, enum part part,
@@ -272,14 +329,7 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
                                                 .ctas = state->ctas[part],
                                                 .wave_tiles = part == DECODE ? DECODE_TILES : 0},
                        &plan));
-    for (uint32_t i = 0; i < n_seqs; i++) {
-        angle_first[i] = (uint32_t)*angle_rows;
-        *angle_rows += (size_t)seqs[i].n_rows * seqs[i].n_segs;
-    }
-    if (*angle_rows > state->angle_rows_max) {
-        return ERR(ST_NO_MEMORY, "step of %zu (row, segment) pairs, limit %zu", *angle_rows,
-                   state->angle_rows_max);
-    }
+    TRY(number_angles(state, seqs, n_seqs, angle_first, angle_rows));
     if (n_seqs > 0) {
         memcpy(state->plan_host + seqs_at, seqs, n_seqs * sizeof(seqs[0]));
         TRY(send_plan(state, seqs_at,
@@ -293,15 +343,7 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
         .o = state->partials,
         .ml = state->partials + (size_t)state->partials_max * step->H * step->layout.D,
     };
-    return attn_angles_cuda(
-        (struct attn_angles_args){.segs = (const void *)(state->plan + state->at.segs),
-                                  .seqs = (const void *)(state->plan + seqs_at),
-                                  .n_seqs = n_seqs,
-                                  .inv_freq = step->inv_freq,
-                                  .rope_scale = step->rope_scale,
-                                  .D = step->layout.D,
-                                  .angles = state->device_plan[part].angles},
-        state->stream);
+    return compute_angles(state, step, part, n_seqs);
 }
 
 static enum status
@@ -319,7 +361,17 @@ cuda_begin_step(const struct ops *ops, struct attn_step step)
     memcpy(state->plan_host + state->at.segs, step.segs, n_segs * sizeof(step.segs[0]));
     TRY(send_plan(state, state->at.segs, n_segs * sizeof(step.segs[0])));
     TRY(begin_part(state, &step, PREFILL, step.prefill, step.n_prefill, &angle_rows));
-    TRY(begin_part(state, &step, DECODE, step.decode, step.n_decode, &angle_rows));
+    state->is_decode_planned = false;
+    if (state->decode != NULL && step.n_decode > 0) {
+        enum status st = begin_decode(state, &step, angle_rows);
+
+        if (st != ST_OK && st != ST_NO_MEMORY) {
+            return st;
+        }
+    }
+    if (!state->is_decode_planned) {
+        TRY(begin_part(state, &step, DECODE, step.decode, step.n_decode, &angle_rows));
+    }
     CU_TRY(cudaEventRecord(state->copied[state->slot], state->stream));
     return ST_OK;
 }
@@ -330,7 +382,12 @@ cuda_graph_begin(const struct ops *ops, const uint8_t key[OPS_GRAPH_KEY_BYTES],
 {
     const struct cuda_state *state = state_of(ops);
     /* The launches depend on the plan's counts as well. */
-    const uint32_t counts[] = {state->device_plan[DECODE].n_items, state->n_merge_rows[DECODE]};
+    uint32_t counts[] = {state->device_plan[DECODE].n_items, state->n_merge_rows[DECODE]};
+
+    if (state->is_decode_planned) {
+        counts[0] = decode_cuda_shape(state->decode);
+        counts[1] = UINT32_MAX;
+    }
 
     return graph_cuda_begin(state->graphs, key, counts, state->stream, found_out);
 }
@@ -408,6 +465,9 @@ cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
 {
     const struct cuda_state *state = state_of(ops);
 
+    if (state->is_decode_planned) {
+        return decode_cuda_run(state->decode, args.desc, args.q, out, state->stream);
+    }
     if (state->config.is_deterministic) {
         TRY(lazy_prefill_cuda(
             (struct lazy_prefill_args){.desc = args.desc, .q = args.q, .out = out},
@@ -440,6 +500,7 @@ cuda_destroy(struct ops *ops)
     if (state != NULL) {
         /* Cleanup goes on whatever fails: a device error has been reported by the call that met it.
          */
+        decode_cuda_destroy(&state->decode);
         graph_cuda_destroy(&state->graphs);
         gemm_cuda_destroy(&state->gemm);
         (void)cudaFree(state->partials);
@@ -464,7 +525,7 @@ cuda_destroy(struct ops *ops)
 
 /* ST_UNAVAILABLE unless the current device can run the kernels. */
 static enum status
-check_device(uint32_t *sm_count_out)
+check_device(uint32_t *sm_count_out, bool *is_sm90_out)
 {
     int count = 0;
     int device = 0;
@@ -483,7 +544,43 @@ check_device(uint32_t *sm_count_out)
                    major);
     }
     *sm_count_out = (uint32_t)sms;
+    *is_sm90_out = major == 9;
     return ST_OK;
+}
+
+static bool
+is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+/* lazy_decode of its own for sm_90, unless rows must equal those of lazy_prefill. */
+static enum status
+make_decode(struct cuda_state *state, uint32_t sm_count)
+{
+    const struct ops_config *config = &state->config;
+
+    if (config->is_portable || config->is_deterministic
+        || config->H / config->Hkv > DECODE_GROUP_MAX) {
+        return ST_OK;
+    }
+    return decode_cuda_new(
+        &(struct decode_cuda_config){
+            .H = config->H,
+            .Hkv = config->Hkv,
+            .D = config->D,
+            .seqs_max = config->seqs_max,
+            .segs_max = config->segs_max,
+            .sm_count = sm_count,
+            .is_shared = !config->is_unshared && !config->has_fixed_cuts,
+            .is_fixed = config->has_fixed_cuts,
+            .partials = state->partials,
+            .partials_bytes =
+                (size_t)state->partials_max * config->H * (config->D + 2) * sizeof(float),
+        },
+        &state->decode);
 }
 
 /* Items and partials that the plans of a step may need. */
@@ -531,6 +628,7 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     CU_TRY(cudaMalloc((void **)&state->angles, state->angle_rows_max * config->D * sizeof(float)));
     CU_TRY(cudaMalloc((void **)&state->partials,
                       (size_t)state->partials_max * config->H * (config->D + 2) * sizeof(float)));
+    TRY(make_decode(state, sm_count));
     TRY(gemm_cuda_new(config->is_deterministic, &state->gemm));
     return graph_cuda_new(&state->graphs);
 }
@@ -541,6 +639,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
     struct ops *ops = NULL;
     struct cuda_state *state;
     uint32_t sm_count;
+    bool is_sm90;
     enum status st = ST_NO_MEMORY;
 
     if (config.H == 0 || config.Hkv == 0 || config.H % config.Hkv != 0
@@ -550,7 +649,9 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
                    "operations for %u/%u heads of %u, %u rows, %u sequences, %u segments", config.H,
                    config.Hkv, config.D, config.rows_max, config.seqs_max, config.segs_max);
     }
-    TRY(check_device(&sm_count));
+    TRY(check_device(&sm_count, &is_sm90));
+    config.is_portable = config.is_portable || !is_sm90 || is_set("KVASIR_CUDA_PORTABLE");
+    config.is_unshared = config.is_unshared || is_set("KVASIR_CUDA_UNSHARED");
     ops = mem_zalloc(1, sizeof(*ops));
     state = mem_zalloc(1, sizeof(*state));
     if (ops == NULL || state == NULL) {

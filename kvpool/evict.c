@@ -4,14 +4,9 @@
 
 #include <string.h>
 
-static const struct evict_policy_ops *const policies[] = {
-    &evict_zipf,
-    &evict_lru,
-    &evict_s3fifo,
-    &evict_arc,
-};
+static const struct evict_policy_ops *const policies[] = {&evict_lru};
 
-const char *const evict_policy_names[] = {"zipf", "lru", "s3fifo", "arc", NULL};
+const char *const evict_policy_names[] = {"lru", NULL};
 
 const struct evict_policy_ops *
 evict_policy_find(const char *name)

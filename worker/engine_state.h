@@ -8,7 +8,6 @@
 
 #include "common/htab.h"
 #include "common/list.h"
-#include "worker/copies.h"
 #include "worker/engine.h"
 #include "worker/llama.h"
 #include "worker/plan.h"
@@ -19,7 +18,6 @@ struct engine {
     struct engine_config config;
     struct sequence_limits limits;
     struct llama *llama;
-    struct copies copies; /* of the step to come */
 
     struct list_node
         order; /* every sequence: by arrival, builds before the request that needs them */

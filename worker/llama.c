@@ -471,6 +471,7 @@ begin_step(const struct llama *llama, const struct llama_step *step)
     const struct ops *ops = llama->config.ops;
 
     return ops->begin_step(ops, (struct attn_step){.segs = step->segs,
+                                                   .block_ids = step->block_ids,
                                                    .prefill = step->seqs + step->n_single,
                                                    .decode = step->seqs,
                                                    .n_prefill = step->n_seqs - step->n_single,

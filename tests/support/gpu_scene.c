@@ -226,22 +226,29 @@ scene_desc(const struct scene *s, bool is_device)
 }
 
 void
-use_gpu_for(const struct scene *s)
+use_gpu_with(const struct scene *s, struct ops_config config)
 {
     ops_destroy(&gpu);
-    CHECK_OK(ops_cuda_new((struct ops_config){.H = s->H,
-                                              .Hkv = s->layout.Hkv,
-                                              .D = s->layout.D,
-                                              .rows_max = 2048,
-                                              .seqs_max = SEQS_MAX,
-                                              .segs_max = SEGS_MAX},
-                          &gpu));
+    config.H = s->H;
+    config.Hkv = s->layout.Hkv;
+    config.D = s->layout.D;
+    config.rows_max = 2048;
+    config.seqs_max = SEQS_MAX;
+    config.segs_max = SEGS_MAX;
+    CHECK_OK(ops_cuda_new(config, &gpu));
+}
+
+void
+use_gpu_for(const struct scene *s)
+{
+    use_gpu_with(s, (struct ops_config){0});
 }
 
 void
 scene_begin_step(const struct scene *s, bool is_decode)
 {
     CHECK_OK(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
+                                                     .block_ids = s->ids,
                                                      .prefill = is_decode ? NULL : s->seqs,
                                                      .decode = is_decode ? s->seqs : NULL,
                                                      .n_prefill = is_decode ? 0 : s->n_seqs,

@@ -90,6 +90,8 @@ struct attn_desc scene_desc(const struct scene *s, bool is_device);
 
 /* The instance is made for one model; make it anew for this scene's heads. */
 void use_gpu_for(const struct scene *s);
+/* With the switches of `config`; the scene gives its sizes. */
+void use_gpu_with(const struct scene *s, struct ops_config config);
 void scene_begin_step(const struct scene *s, bool is_decode);
 
 /* Runs the scene on the device and compares with the twin. */
