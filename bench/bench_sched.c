@@ -106,6 +106,7 @@ submit(struct bench *bench)
         uint64_t doc = (draw % CORPUS) * ((draw >> 32) % CORPUS) / CORPUS;
 
         memcpy(submit.prompt.documents[i].key.bytes, &doc, sizeof(doc));
+        submit.prompt.documents[i].kv_key = submit.prompt.documents[i].key;
         submit.prompt.documents[i].tokens = tokens_acquire(bench->corpus[doc]);
     }
     uint64_t start_us = clock_now_us();

@@ -171,6 +171,24 @@ fill_chat(struct ask *ask, char *question)
     ask->request.n_documents = ask->docs.count;
 }
 
+/* --reuse: the names of the wire's enum, in lower case and without its prefix. */
+static enum status
+fill_reuse(const struct cli_args *args, Kvasir__V1__GenerateRequest *request)
+{
+    static const char *const names[] = {"default", "lazy", "reencode", "prefix", "none"};
+    const char *name = cli_value(args, "reuse");
+
+    for (size_t i = 0; name != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            request->has_reuse = true;
+            request->reuse = (Kvasir__V1__ReuseMode)i;
+        }
+    }
+    return name == NULL || request->has_reuse
+               ? ST_OK
+               : ERR(ST_INVALID, "--reuse %s: it must be lazy, reencode, prefix or none", name);
+}
+
 static enum status
 fill_request(struct ask *ask)
 {
@@ -184,6 +202,7 @@ fill_request(struct ask *ask)
     TRY(fill_sampling(ask));
     request->sampling = &ask->sampling;
     TRY(number_field(args, "priority", 0, 100, &request->priority, &request->has_priority));
+    TRY(fill_reuse(args, request));
     request->has_ignore_end = cli_has(args, "ignore-end");
     request->ignore_end = request->has_ignore_end;
     request->has_salt = salt != NULL;

@@ -116,22 +116,110 @@ print_help(const struct cli *cli, const struct cli_command *command)
     print_options(cli, command);
 }
 
-static void
-print_completion(const struct cli *cli)
+/* ---- completion ------------------------------------------------------------------------------ */
+
+static const struct cli_option *
+option_of_word(const struct cli *cli, const char *word)
 {
-    printf("# bash completion of %s; made by `%s completion`\n_%s() {\n"
-           "    local cur=${COMP_WORDS[COMP_CWORD]}\n    if [[ $cur == -* ]]; then\n"
-           "        mapfile -t COMPREPLY < <(compgen -W '",
-           cli->program, cli->program, cli->program);
     for (size_t i = 0; i < cli->option_count; i++) {
-        printf("%s--%s", i == 0 ? "" : " ", cli->options[i].name);
+        const struct cli_option *option = &cli->options[i];
+
+        if ((strncmp(word, "--", 2) == 0 && strcmp(word + 2, option->name) == 0)
+            || (option->letter != 0 && word[0] == '-' && word[1] == option->letter
+                && word[2] == '\0')) {
+            return option;
+        }
     }
-    printf("' -- \"$cur\")\n    else\n        mapfile -t COMPREPLY < <(compgen -f -W '");
+    return NULL;
+}
+
+/* Prints the next word of each command that begins with these words, once: its commands stand
+ * together in the table. */
+static void
+print_next_words(const struct cli *cli, char **words, size_t count, const char *begun)
+{
+    char last[CLI_NAME_MAX] = "";
+
     for (size_t i = 0; i < cli->command_count; i++) {
-        printf("%s%s", i == 0 ? "" : " ", cli->commands[i].name);
+        const char *name = cli->commands[i].name;
+        size_t at = 0;
+
+        while (at < count && strncmp(name, words[at], strcspn(name, " ")) == 0
+               && words[at][strcspn(name, " ")] == '\0' && strchr(name, ' ') != NULL) {
+            name = strchr(name, ' ') + 1;
+            at++;
+        }
+        size_t length = strcspn(name, " ");
+        if (at == count && strncmp(name, begun, strlen(begun)) == 0 && length < sizeof(last)
+            && (strncmp(last, name, length) != 0 || last[length] != '\0')) {
+            (void)snprintf(last, sizeof(last), "%.*s", (int)length, name);
+            printf("%s\n", last);
+        }
     }
-    printf("' -- \"$cur\")\n    fi\n}\ncomplete -o filenames -F _%s %s\n", cli->program,
-           cli->program);
+}
+
+/* What could stand in place of the last word, one a line; nothing where a file or a value belongs.
+ */
+static void
+print_candidates(const struct cli *cli, char **words, size_t count)
+{
+    const char *begun = count == 0 ? "" : words[--count];
+    size_t operands = 0, name_words;
+    bool is_value = false;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct cli_option *option = is_value ? NULL : option_of_word(cli, words[i]);
+
+        if (!is_value && option == NULL && words[i][0] != '-') {
+            words[operands++] = words[i];
+        }
+        is_value = option != NULL && option->value_name != NULL;
+    }
+    if (is_value) {
+        return;
+    }
+    if (begun[0] != '-') {
+        print_next_words(cli, words, operands, begun);
+        return;
+    }
+    const struct cli_command *command = find_command(cli, words, operands, &name_words);
+    for (size_t i = 0; i < cli->option_count; i++) {
+        const char *name = cli->options[i].name;
+
+        if (takes_option(cli, command, name)
+            && strncmp(name, begun + 1 + (begun[1] == '-'), strlen(begun + 1 + (begun[1] == '-')))
+                   == 0) {
+            printf("--%s\n", name);
+        }
+    }
+}
+
+/* The shell's part is small: it asks this program. */
+static int
+complete(const struct cli *cli, char **operands, size_t count)
+{
+    const char *what = count == 0 ? "bash" : operands[0];
+    const char *name = cli->program;
+
+    if (strcmp(what, "words") == 0) {
+        print_candidates(cli, operands + 1, count - 1);
+    } else if (strcmp(what, "bash") == 0) {
+        printf("# bash completion of %s; made by `%s completion bash`\n_%s() {\n"
+               "    mapfile -t COMPREPLY < <(%s completion words -- "
+               "\"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null)\n}\n"
+               "complete -o bashdefault -o default -F _%s %s\n",
+               name, name, name, name, name, name);
+    } else if (strcmp(what, "zsh") == 0) {
+        printf("#compdef %s\n# zsh completion of %s; made by `%s completion zsh`\n"
+               "local -a found\nfound=(${(f)\"$(%s completion words -- "
+               "\"${(@)words[2,CURRENT]}\" 2>/dev/null)\"})\n"
+               "if (( $#found )); then compadd -a found; else _files; fi\n",
+               name, name, name, name);
+    } else {
+        (void)fprintf(stderr, "%s: completion %s: there is bash and zsh\n", name, what);
+        return CLI_USAGE;
+    }
+    return CLI_OK;
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
@@ -245,9 +333,8 @@ run(const struct cli *cli, struct cli_args *args)
         printf("%s %s\n", cli->program, PACKAGE_VERSION);
         return CLI_OK;
     }
-    if (args->operand_count == 1 && strcmp(args->operands[0], "completion") == 0) {
-        print_completion(cli);
-        return CLI_OK;
+    if (args->operand_count > 0 && strcmp(args->operands[0], "completion") == 0) {
+        return complete(cli, args->operands + 1, args->operand_count - 1);
     }
     if (args->command == NULL) {
         (void)snprintf(text, sizeof(text), "%s: no such command",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cli - what kvasir and kvasirctl share: a table of commands and options, and exit codes.
  *
- * One table drives parsing, --help, and `completion` (a bash script).  Options may stand anywhere;
+ * One table drives parsing, --help, and `completion bash|zsh`.  Options may stand anywhere;
  * each command names those it takes. */
 #ifndef CLIENT_CLI_H
 #define CLIENT_CLI_H

@@ -326,6 +326,9 @@ take_usage(struct generation *generation, const Kvasir__V1__GenerateReply *reply
     to->worker = from->worker;
     to->preemptions = from->preemptions;
     to->seed = from->seed;
+    to->tokens_copied = from->tokens_copied;
+    to->turn_tokens_reused = from->turn_tokens_reused;
+    to->reuse = (enum kvasir_reuse)from->reuse;
     to->documents = document_usages(generation->client, from->documents, from->n_documents);
     to->document_count = from->n_documents;
     return to->documents != NULL || fail_generation(generation);
@@ -416,6 +419,10 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     message.priority = request->priority;
     message.has_ignore_end = request->ignore_end;
     message.ignore_end = request->ignore_end;
+    message.has_reuse = request->reuse != KVASIR_REUSE_DEFAULT;
+    message.reuse = (Kvasir__V1__ReuseMode)request->reuse;
+    message.has_keep_turn = request->has_keep_turn;
+    message.keep_turn = request->keep_turn;
     code = segments == NULL || messages == NULL ? out_of_memory(client)
                                                 : run_generation(&generation, &message);
     if (usage_out != NULL && (code == KVASIR_OK || code == KVASIR_CANCELLED)) {

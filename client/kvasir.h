@@ -149,6 +149,15 @@ struct kvasir_chunk {
  * call other functions on the handle, kvasir_cancel excepted. */
 typedef bool (*kvasir_chunk_fn)(void *opaque, const struct kvasir_chunk *chunk);
 
+/* What of earlier work a request may read. */
+enum kvasir_reuse {
+    KVASIR_REUSE_DEFAULT = 0,  /* the daemon's --reuse */
+    KVASIR_REUSE_LAZY = 1,     /* documents encoded alone; one copy serves every place */
+    KVASIR_REUSE_REENCODE = 2, /* documents encoded alone; a rotated copy for each place */
+    KVASIR_REUSE_PREFIX = 3,   /* full attention; what begins at position 0 is reused */
+    KVASIR_REUSE_NONE = 4      /* full attention; everything is computed again */
+};
+
 /* With messages: a chat; the daemon renders them and the documents with the model's template.
  * Without: raw; documents, then query, as they are. */
 struct kvasir_request {
@@ -169,6 +178,9 @@ struct kvasir_request {
     uint32_t timeout_ms;      /* 0: the daemon's default */
     kvasir_chunk_fn on_chunk; /* may be NULL */
     void *opaque;
+    enum kvasir_reuse reuse;
+    bool has_keep_turn; /* false: chats do */
+    bool keep_turn;     /* keep this turn's KV for a follow-up, and look for earlier turns */
 };
 
 enum kvasir_finish {
@@ -184,7 +196,7 @@ struct kvasir_document_usage {
     const uint8_t *key; /* [KVASIR_KEY_BYTES], or NULL */
     uint32_t tokens;
     uint32_t tokens_reused;
-    const char *miss_reason; /* "hit", "cold", "evicted", ... */
+    const char *miss_reason; /* "hit", "cold", "evicted", "copied", ... */
 };
 
 struct kvasir_usage {
@@ -203,6 +215,9 @@ struct kvasir_usage {
     uint64_t seed;
     const struct kvasir_document_usage *documents;
     size_t document_count;
+    uint32_t tokens_copied;      /* of tokens_reused: through a copy made for this request */
+    uint32_t turn_tokens_reused; /* own tokens read from an earlier turn, not computed */
+    enum kvasir_reuse reuse;     /* the mode it ran in */
 };
 
 /* Generates an answer, chunk by chunk.  *usage_out (may be NULL) is written with KVASIR_OK and, if

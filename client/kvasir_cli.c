@@ -221,6 +221,7 @@ static const struct cli_option options[] = {
     {"stop", 0, "TEXT", "end before this text; may be repeated, up to 16"},
     {"logprobs", 0, "N", "tell log-probabilities and N alternatives; needs --stream-json"},
     {"priority", 0, "N", "0 lowest to 100 (50)"},
+    {"reuse", 0, "MODE", "lazy, reencode, prefix or none (the daemon's --reuse)"},
     {"ignore-end", 0, NULL, "generate --max-tokens tokens whatever comes"},
     {"salt", 0, "TEXT", "keep cached documents apart from those of other salts"},
     {"parse-special", 0, NULL, "take special tokens in the text as such"},

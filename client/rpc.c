@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One poll loop a call over three things: the DEALER, its monitor, and an eventfd for cancels.
- * After a loss the socket is thrown away, so no reply of an earlier life can reach a later call;
- * replies of abandoned calls on a living socket are known by their request id. */
+ * Replies of abandoned calls on a living socket are known by their request id. */
 #include "client/rpc.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,31 +12,22 @@
 
 #include <zmq.h>
 
+#include "client/dealer.h"
 #include "common/clock.h"
 #include "common/mem.h"
 #include "kvasir/v1/wire.pb-c.h"
 #include "proto/frames.h"
 
-#define RPC_HWM           1000
 #define RPC_MESSAGE_BYTES 512
-#define MONITOR_EVENTS                                                                             \
-    (ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL    \
-     | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_CLOSED    \
-     | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED)
 
 struct rpc {
-    char *url;
-    void *context; /* shared by all connections of this process */
-    void *dealer;  /* NULL: not connected */
-    void *monitor;
-    int connection; /* the DEALER's file descriptor: libzmq's, only looked at */
+    struct dealer dealer;
     int cancel_fd;
     uint64_t last_id;
     uint32_t retry_after_ms;
     char message[RPC_MESSAGE_BYTES];
     struct wire_arena *header_arena;
     struct wire_arena *arena;
-    struct wire_buffer header_bytes;
     struct wire_buffer payload_bytes;
 };
 
@@ -57,114 +44,7 @@ struct running {
     const ProtobufCMessage *last;
 };
 
-/* ---- one context a process ------------------------------------------------------------------- */
-
-/* libzmq 4.3.4 may crash when one of several contexts ends, so connections share one. */
-static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
-static void *shared_context;
-static unsigned shared_context_users;
-
-static void *
-context_acquire(void)
-{
-    (void)pthread_mutex_lock(&context_lock);
-    if (shared_context == NULL) {
-        shared_context = zmq_ctx_new();
-    }
-    shared_context_users += shared_context != NULL;
-    void *context = shared_context;
-
-    (void)pthread_mutex_unlock(&context_lock);
-    return context;
-}
-
-static void
-context_release(void)
-{
-    (void)pthread_mutex_lock(&context_lock);
-    assert(shared_context_users > 0);
-    if (--shared_context_users == 0) {
-        (void)zmq_ctx_term(shared_context);
-        shared_context = NULL;
-    }
-    (void)pthread_mutex_unlock(&context_lock);
-}
-
 /* ---- connecting ------------------------------------------------------------------------------ */
-
-static void
-disconnect(struct rpc *rpc)
-{
-    if (rpc->dealer != NULL) {
-        (void)zmq_socket_monitor(rpc->dealer, NULL, 0);
-        (void)zmq_close(rpc->dealer);
-        rpc->dealer = NULL;
-    }
-    if (rpc->monitor != NULL) {
-        (void)zmq_close(rpc->monitor);
-        rpc->monitor = NULL;
-    }
-}
-
-/* Reads one event of the monitor, [u16 event, u32 value][endpoint]; 0 when none waits. */
-static int
-next_event(struct rpc *rpc)
-{
-    struct frames frames;
-    uint16_t event = 0;
-    uint32_t value;
-
-    if (frames_recv(rpc->monitor, &frames) != ST_OK) {
-        return 0;
-    }
-    if (frames_length(&frames, 0) >= sizeof(event) + sizeof(value)) {
-        memcpy(&event, frames_bytes(&frames, 0), sizeof(event));
-        memcpy(&value, (const uint8_t *)frames_bytes(&frames, 0) + sizeof(event), sizeof(value));
-        rpc->connection = event == ZMQ_EVENT_CONNECTED ? (int)value : rpc->connection;
-    }
-    frames_close(&frames);
-    return event;
-}
-
-/* Whether the other side has closed.  The kernel knows at once; the monitor learns it only when
- * libzmq's thread has run, and until then a request would be sent to nobody.  Should the number
- * have become another file's by now, then the event is there, so look for it afterwards. */
-static bool
-has_hung_up(const struct rpc *rpc)
-{
-    struct pollfd fd = {.fd = rpc->connection, .events = POLLRDHUP};
-
-    return poll(&fd, 1, 0) > 0;
-}
-
-static enum status
-make_sockets(struct rpc *rpc)
-{
-    static atomic_uint_fast64_t serial; /* monitors' names are never used twice */
-    char monitor_url[96];
-    int linger = 0;
-
-    (void)snprintf(monitor_url, sizeof(monitor_url), "inproc://kvasir-monitor-%llu",
-                   (unsigned long long)atomic_fetch_add(&serial, 1));
-    rpc->connection = -1;
-    rpc->dealer = zmq_socket(rpc->context, ZMQ_DEALER);
-    rpc->monitor = zmq_socket(rpc->context, ZMQ_PAIR);
-    if (rpc->dealer == NULL || rpc->monitor == NULL) {
-        return ERR(ST_SYSTEM, "zmq_socket: %s", zmq_strerror(errno));
-    }
-    /* Not ZMQ_IMMEDIATE: with it libzmq drops unread replies when the connection ends. */
-    TRY(frames_configure(rpc->dealer, ZMQ_DEALER, RPC_HWM, WIRE_CLIENT_BYTES_MAX));
-    TRY(frames_watch_connection(rpc->dealer));
-    if (zmq_setsockopt(rpc->monitor, ZMQ_LINGER, &linger, sizeof(linger)) != 0
-        || zmq_socket_monitor(rpc->dealer, monitor_url, MONITOR_EVENTS) != 0
-        || zmq_connect(rpc->monitor, monitor_url) != 0) {
-        return ERR(ST_SYSTEM, "%s: %s", monitor_url, zmq_strerror(errno));
-    }
-    if (zmq_connect(rpc->dealer, rpc->url) != 0) {
-        return ERR(ST_INVALID, "endpoint %s: %s", rpc->url, zmq_strerror(errno));
-    }
-    return ST_OK;
-}
 
 /* Waits for the handshake.  The first refusal counts: nobody listens. */
 static enum status
@@ -174,20 +54,20 @@ wait_connected(struct rpc *rpc)
 
     for (;;) {
         uint64_t now_us = clock_now_us();
-        zmq_pollitem_t item = {.socket = rpc->monitor, .events = ZMQ_POLLIN};
+        zmq_pollitem_t item = {.socket = rpc->dealer.monitor, .events = ZMQ_POLLIN};
 
         if (now_us >= deadline_us) {
-            return ERR(ST_UNAVAILABLE, "no answer from %s within %d ms", rpc->url,
+            return ERR(ST_UNAVAILABLE, "no answer from %s within %d ms", rpc->dealer.url,
                        RPC_CONNECT_TIMEOUT_MS);
         }
         (void)zmq_poll(&item, 1, (long)((deadline_us - now_us + 999) / 1000));
-        int event = next_event(rpc);
+        int event = dealer_next_event(&rpc->dealer);
 
         if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
             return ST_OK;
         }
         if (event != 0 && event != ZMQ_EVENT_CONNECTED) {
-            return ERR(ST_UNAVAILABLE, "no kvasird at %s", rpc->url);
+            return ERR(ST_UNAVAILABLE, "no kvasird at %s", rpc->dealer.url);
         }
     }
 }
@@ -197,15 +77,16 @@ require_connection(struct rpc *rpc)
 {
     enum status st = ST_OK;
 
-    if (rpc->dealer != NULL && (has_hung_up(rpc) || next_event(rpc) != 0)) {
-        disconnect(rpc); /* lost since the last call */
+    if (rpc->dealer.socket != NULL
+        && (dealer_has_hung_up(&rpc->dealer) || dealer_next_event(&rpc->dealer) != 0)) {
+        dealer_close(&rpc->dealer); /* lost since the last call */
     }
-    if (rpc->dealer == NULL) {
-        st = make_sockets(rpc);
+    if (rpc->dealer.socket == NULL) {
+        st = dealer_open(&rpc->dealer);
         st = st != ST_OK ? st : wait_connected(rpc);
     }
     if (st != ST_OK) {
-        disconnect(rpc);
+        dealer_close(&rpc->dealer);
     }
     return st;
 }
@@ -220,14 +101,12 @@ rpc_open(const char *url, struct rpc **rpc_out)
         return ERR(ST_NO_MEMORY, "no memory for a connection");
     }
     rpc->cancel_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    rpc->context = context_acquire();
-    rpc->url = mem_strdup(url);
-    if (rpc->cancel_fd < 0 || rpc->context == NULL) {
-        st = ERR(ST_SYSTEM, "eventfd or zmq_ctx_new: %s", strerror(errno));
+    if (rpc->cancel_fd < 0) {
+        st = ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
         goto fail;
     }
-    if (rpc->url == NULL) {
-        st = ERR(ST_NO_MEMORY, "no memory for a connection");
+    st = dealer_init(&rpc->dealer, url);
+    if (st != ST_OK) {
         goto fail;
     }
     st = wire_arena_new(&rpc->header_arena);
@@ -254,18 +133,13 @@ rpc_close(struct rpc **rpc)
     if (old == NULL) {
         return;
     }
-    disconnect(old);
-    if (old->context != NULL) {
-        context_release();
-    }
+    dealer_deinit(&old->dealer);
     if (old->cancel_fd >= 0) {
         (void)close(old->cancel_fd);
     }
     wire_arena_destroy(&old->header_arena);
     wire_arena_destroy(&old->arena);
-    wire_buffer_deinit(&old->header_bytes);
     wire_buffer_deinit(&old->payload_bytes);
-    mem_free(old->url);
     MEM_FREE(*rpc);
 }
 
@@ -290,27 +164,12 @@ static enum status
 send_request(struct rpc *rpc, const struct method *method, uint64_t id, uint32_t timeout_ms,
              const ProtobufCMessage *request)
 {
-    Kvasir__V1__RequestHeader header = KVASIR__V1__REQUEST_HEADER__INIT;
     Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
 
     assert(request == NULL || request->descriptor == method->request);
-    header.has_version = true;
-    header.version = WIRE_VERSION;
-    header.method = (char *)(uintptr_t)method->path; /* protobuf-c has no const; it only reads */
-    header.has_request_id = true;
-    header.request_id = id;
-    header.has_timeout_ms = timeout_ms != 0;
-    header.timeout_ms = timeout_ms;
-    TRY(wire_pack(&rpc->header_bytes, &header.base));
     TRY(wire_pack(&rpc->payload_bytes, request == NULL ? &empty.base : request));
-    if (rpc->payload_bytes.length > WIRE_CLIENT_BYTES_MAX) {
-        return ERR(ST_INVALID, "request of %zu bytes: at most %u are taken",
-                   rpc->payload_bytes.length, WIRE_CLIENT_BYTES_MAX);
-    }
-    struct frame parts[] = {{rpc->header_bytes.bytes, rpc->header_bytes.length},
-                            {rpc->payload_bytes.bytes, rpc->payload_bytes.length}};
-
-    return frames_send(rpc->dealer, parts, 2);
+    return dealer_send(&rpc->dealer, method->path, id, timeout_ms, rpc->payload_bytes.bytes,
+                       rpc->payload_bytes.length);
 }
 
 static void
@@ -388,7 +247,7 @@ static bool
 receive_one(struct rpc *rpc, struct running *run)
 {
     struct frames frames;
-    enum status st = frames_recv(rpc->dealer, &frames);
+    enum status st = frames_recv(rpc->dealer.socket, &frames);
 
     if (st == ST_UNAVAILABLE) {
         return false;
@@ -400,7 +259,7 @@ receive_one(struct rpc *rpc, struct running *run)
     if (st != ST_OK) {
         (void)ERR(st, "bad reply from kvasird: %s", status_detail());
         end_here(rpc, run, st == ST_NO_MEMORY ? RPC_RESOURCE_EXHAUSTED : RPC_INTERNAL);
-        disconnect(rpc);
+        dealer_close(&rpc->dealer);
     }
     return true;
 }
@@ -409,14 +268,14 @@ receive_one(struct rpc *rpc, struct running *run)
 static void
 check_loss(struct rpc *rpc, struct running *run)
 {
-    if (!run->is_ended && next_event(rpc) != 0) {
+    if (!run->is_ended && dealer_next_event(&rpc->dealer) != 0) {
         while (!run->is_ended && receive_one(rpc, run)) {
         }
         if (!run->is_ended) {
-            (void)ERR(ST_UNAVAILABLE, "kvasird at %s is gone", rpc->url);
+            (void)ERR(ST_UNAVAILABLE, "kvasird at %s is gone", rpc->dealer.url);
             end_here(rpc, run, RPC_UNAVAILABLE);
         }
-        disconnect(rpc);
+        dealer_close(&rpc->dealer);
     }
 }
 
@@ -442,8 +301,8 @@ wait_for_end(struct rpc *rpc, struct running *run)
 {
     while (!run->is_ended) {
         zmq_pollitem_t items[] = {
-            {.socket = rpc->dealer, .events = ZMQ_POLLIN},
-            {.socket = rpc->monitor, .events = ZMQ_POLLIN},
+            {.socket = rpc->dealer.socket, .events = ZMQ_POLLIN},
+            {.socket = rpc->dealer.monitor, .events = ZMQ_POLLIN},
             {.fd = rpc->cancel_fd, .events = run->is_cancelled ? 0 : ZMQ_POLLIN},
         };
         uint64_t now_us = clock_now_us();
@@ -454,7 +313,7 @@ wait_for_end(struct rpc *rpc, struct running *run)
         (void)zmq_poll(items, 3,
                        wait_ms);     /* EINTR: a signal; the cancel it meant shows next time */
         (void)receive_one(rpc, run); /* one: a fast stream must not hide a cancel or the time */
-        if (rpc->dealer != NULL) {
+        if (rpc->dealer.socket != NULL) {
             check_loss(rpc, run);
             check_time(rpc, run);
         }

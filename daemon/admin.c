@@ -14,7 +14,7 @@
 #include "kvasir/v1/health.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
 
-#define COUNTERS_MAX      96
+#define COUNTERS_MAX      192
 #define REQUESTS_SHOW_MAX 10000
 #define CONFIG_BYTES_MAX  (64u << 10)
 

@@ -83,6 +83,19 @@ fill_builds(struct assign_parts *parts, const struct sched_action *action)
         build->block_ids = borrow_ids(from->blocks);
         build->has_start = true;
         build->start = from->start;
+        if (from->source_count > 0) {
+            build->n_token_ids = 0;
+            build->has_n_tokens = true;
+            build->n_tokens = from->n_tokens;
+            build->n_source_block_ids = from->source_count;
+            build->source_block_ids = borrow_ids(from->source_blocks);
+            build->has_source_build = from->source_build != 0;
+            build->source_build = from->source_build;
+        }
+        build->has_context_segments = from->context_segments > 0;
+        build->context_segments = from->context_segments;
+        build->has_position = from->position > 0;
+        build->position = from->position;
         parts->build_list[i] = build;
     }
 }
@@ -90,7 +103,7 @@ fill_builds(struct assign_parts *parts, const struct sched_action *action)
 static void
 fill_segments(struct assign_parts *parts, const struct session *session)
 {
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->segment_count; i++) {
         const struct sched_segment *from = &session->segments[i];
         Kvasir__V1__AssignSegment *segment = &parts->segments[i];
 
@@ -118,10 +131,12 @@ fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
     fill_sampling(&parts->sampling, &session->prompt.sampling);
     assign->has_request = true;
     assign->request = session->id;
-    assign->n_segments = session->prompt.document_count;
+    assign->n_segments = session->segment_count;
     assign->segments = parts->segment_list;
     assign->has_own_offset = true;
-    assign->own_offset = session->doc_tokens;
+    assign->own_offset = session_own_offset(session);
+    assign->has_own_document_tokens = session->prompt.query_documents > 0;
+    assign->own_document_tokens = session->prompt.query_documents;
     assign->n_own_block_ids = action->block_count;
     assign->own_block_ids = borrow_ids(action->blocks);
     assign->n_query_ids = tokens_count(session->prompt.query);
@@ -157,7 +172,7 @@ send_assign(struct kvasird *d, const struct sched_action *action)
     Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
     struct assign_parts parts = {0};
 
-    if (allocate_parts(&parts, action->build_count, action->session->prompt.document_count)) {
+    if (allocate_parts(&parts, action->build_count, action->session->segment_count)) {
         fill_builds(&parts, action);
         assign.n_builds = action->build_count;
         assign.builds = parts.build_list;
@@ -328,6 +343,10 @@ make_document_usages(const struct session *session, Kvasir__V1__DocumentUsage **
     for (size_t i = 0; i < count; i++) {
         service_fill_document(&usages[i], (uint32_t)i, &session->prompt.documents[i],
                               session->documents[i].tokens_ready, session->documents[i].reason);
+        if (session->documents[i].is_copied || session->prompt.reuse == REUSE_NONE) {
+            usages[i].miss_reason =
+                (char *)(uintptr_t)(session->documents[i].is_copied ? "copied" : "recomputed");
+        }
         list[i] = &usages[i];
     }
     *list_out = list;
@@ -353,6 +372,8 @@ fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage)
     wire->worker = usage->worker;
     wire->preemptions = usage->preemptions;
     wire->seed = usage->seed;
+    wire->has_tokens_copied = usage->tokens_copied > 0;
+    wire->tokens_copied = usage->tokens_copied;
 }
 
 static void
@@ -367,6 +388,8 @@ reply_answer(struct kvasird *d, struct call *call, const struct sched_action *ac
     reply.has_finish = true;
     reply.finish = (Kvasir__V1__FinishReason)action->result->finish;
     fill_usage(&usage, &action->usage);
+    usage.has_reuse = true;
+    usage.reuse = (Kvasir__V1__ReuseMode)(action->session->prompt.reuse + 1);
     if (usages != NULL) { /* without memory for the list the numbers above are still true */
         usage.n_documents = action->session->prompt.document_count;
         usage.documents = list;

@@ -25,6 +25,7 @@
 
 #include "common/mem.h"
 #include "daemon/datagram.h"
+#include "daemon/handoff_state.h"
 #include "daemon/offer.h"
 #include "daemon/sched.h"
 #include "kvpool/dockey.h"
@@ -36,49 +37,10 @@
 #define UNREAD_MAX      8        /* datagrams that a refused worker may have sent on top */
 #define ACCEPT_PAUSE_US 1000000u /* after the system refused to accept: out of fds or memory */
 
-enum talk_state {
-    TALK_GREETING,
-    TALK_QUEUED,
-    TALK_LOADING,
-    TALK_ENDED,
-};
-
-struct connection {
-    enum talk_state state;
-    bool is_creator;      /* LOADING, and makes the arenas */
-    bool has_number;      /* event.worker is reserved */
-    int socket;           /* -1 once ENDED */
-    uint64_t deadline_us; /* UINT64_MAX: none */
-    struct handoff_event event;
-};
-
-struct handoff {
-    struct handoff_config config; /* without its strings */
-    char *path;
-    char *model_path;
-    char *worker_endpoint;
-    uint8_t pool_fingerprint[32];
-
-    int listener;
-    bool is_bound; /* the socket's file is ours to remove */
-    uint64_t accept_after_us;
-    struct connection connections[HANDOFF_CONNECTIONS_MAX];
-    size_t connection_count;
-
-    struct arenas arenas;
-    char device[HANDOFF_DEVICE_BYTES]; /* where the arenas are */
-
-    bool is_taken[SCHED_WORKERS_MAX];
-    uint64_t incarnation_next;
-
-    struct wire_arena *messages;
-    struct datagram datagram; /* the one being read */
-};
-
 /* --- ends ------------------------------------------------------------------------------------- */
 
-static void
-end_talk(struct connection *c, enum handoff_event_kind kind)
+void
+handoff_end_talk(struct connection *c, enum handoff_event_kind kind)
 {
     c->state = TALK_ENDED;
     c->is_creator = false;
@@ -124,7 +86,7 @@ end_failed(struct handoff *h, struct connection *c, enum status st)
         c->has_number = false;
     }
     fd_close(&c->event.pidfd);
-    end_talk(c, kind);
+    handoff_end_talk(c, kind);
 }
 
 /* --- Attach ----------------------------------------------------------------------------------- */
@@ -173,6 +135,9 @@ take_attach(struct handoff *h, struct connection *c, const struct datagram *d)
     (void)snprintf(c->event.device, sizeof(c->event.device), "%s", attach->device);
     (void)snprintf(c->event.backend, sizeof(c->event.backend), "%s", attach->backend);
     c->event.seqs_max = attach->seqs_max;
+    if (attach->has_pool_id) {
+        return handoff_take_back(h, c, attach);
+    }
     c->state = TALK_QUEUED;
     c->deadline_us = UINT64_MAX;
     return ST_OK;
@@ -239,6 +204,9 @@ send_orders(struct handoff *h, struct connection *c)
     reply.heartbeat_ms = h->config.heartbeat_ms;
     reply.has_is_deterministic = true;
     reply.is_deterministic = h->config.is_deterministic;
+    reply.has_pool_id = reply.has_orphan_timeout_ms = true;
+    reply.pool_id = (ProtobufCBinaryData){sizeof(h->pool_id), h->pool_id};
+    reply.orphan_timeout_ms = h->config.orphan_timeout_ms;
     reply.has_block_count = is_present;
     reply.block_count = h->arenas.block_count;
     return datagram_send(c->socket, &reply.base, fds, is_present ? ARENA_INDEX_COUNT : 0);
@@ -330,7 +298,7 @@ take_attached(struct handoff *h, struct connection *c, struct datagram *d)
     }
     c->event.block_count = h->arenas.block_count;
     c->event.block_bytes = h->arenas.block_bytes;
-    end_talk(c, HANDOFF_ATTACHED);
+    handoff_end_talk(c, HANDOFF_ATTACHED);
     return ST_OK;
 }
 
@@ -521,6 +489,7 @@ handoff_worker_gone(struct handoff *h, uint32_t worker)
 {
     assert(worker < SCHED_WORKERS_MAX && h->is_taken[worker]);
     h->is_taken[worker] = false;
+    h->expected[worker] = (struct expected){0};
 }
 
 void
@@ -578,6 +547,7 @@ choose_incarnations(struct handoff *h)
         return ERR(ST_SYSTEM, "getrandom: %s", strerror(errno));
     }
     h->incarnation_next = ((uint64_t)life << 24) + 1;
+    h->life = h->incarnation_next;
     return ST_OK;
 }
 

@@ -40,14 +40,16 @@ struct handoff_config {
     uint32_t heartbeat_ms;
     uint64_t kv_memory; /* bytes of KV that the first worker makes; 0: by kv_percent */
     bool is_deterministic;
-    double kv_percent;        /* of what is then free there; its worker says what it took */
-    uint64_t load_timeout_ms; /* from the first AttachReply to Attached; 0: ten minutes */
+    double kv_percent;          /* of what is then free there; its worker says what it took */
+    uint32_t orphan_timeout_ms; /* how long workers outlive us */
+    uint64_t load_timeout_ms;   /* from the first AttachReply to Attached; 0: ten minutes */
 };
 
 enum handoff_event_kind {
     HANDOFF_ATTACHED,
-    HANDOFF_REFUSED, /* we ended the talk; the worker was told the reason */
-    HANDOFF_LOST,    /* the worker ended it; `reason` says where */
+    HANDOFF_REJOINED, /* one that was expected: `worker`, `incarnation`, `seqs_max`, `pidfd` count */
+    HANDOFF_REFUSED,  /* we ended the talk; the worker was told the reason */
+    HANDOFF_LOST,     /* the worker ended it; `reason` says where */
 };
 
 struct handoff_event {
@@ -92,6 +94,28 @@ bool handoff_next(struct handoff *handoff, struct handoff_event *event_out);
 
 /* The process of an attached worker is gone: its number is free again. */
 void handoff_worker_gone(struct handoff *handoff, uint32_t worker);
+
+/* --- after a restart (handoff_rejoin.c) ------------------------------------------------------- */
+
+struct arenas;
+
+/* The pool's name; before the first turn.  16 bytes. */
+void handoff_name_pool(struct handoff *handoff, const uint8_t *id);
+
+/* Keeps what an earlier kvasird kept, as if a worker had just offered it; the fds are taken over.
+ * Before the first turn.  ST_INVALID: they are not what is said; the fds stay the caller's. */
+enum status handoff_adopt(struct handoff *handoff, const struct arenas *arenas, const char *device);
+
+/* A worker of the earlier kvasird lives: its number is taken, and it may come back under it. */
+void handoff_expect(struct handoff *handoff, uint32_t worker, uint64_t incarnation, pid_t pid);
+
+/* What is kept; borrowed. */
+const struct arenas *handoff_arenas(const struct handoff *handoff);
+
+const uint8_t *handoff_pool_id(const struct handoff *handoff); /* borrowed */
+
+/* What this kvasird calls itself to workers that come back; never 0. */
+uint64_t handoff_life(const struct handoff *handoff);
 
 /* The arenas that are kept, KV then weights; -1: not there yet.  Borrowed until handoff_destroy. */
 void handoff_arena_fds(const struct handoff *handoff, int fds_out[2]);

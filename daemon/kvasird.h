@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "daemon/calls.h"
+#include "daemon/estate.h"
 #include "daemon/handoff.h"
 #include "daemon/ingest.h"
 #include "daemon/options.h"
@@ -44,6 +45,7 @@ struct kvasird {
     struct router *router;
     struct calls *calls;
     struct handoff *handoff;
+    struct estate estate;                      /* the pool's, once there is one */
     struct peer_link peers[SCHED_WORKERS_MAX]; /* by worker number */
 
     struct wire_arena *arena;           /* of the message in hand */
@@ -54,6 +56,7 @@ struct kvasird {
     uint64_t stop_by_us; /* 0: not stopping; then: drained or late, we go */
     bool must_stop;
     bool has_said_farewell;
+    bool leaves_pool; /* to the next kvasird, with the workers; else all ends with us */
 };
 
 /* --- start.c: everything before and after the loop -------------------------------------------- */
@@ -66,6 +69,16 @@ enum status start_model(struct kvasird *d);
 enum status start_parts(struct kvasird *d);
 /* Ends open calls and undoes all of that, as far as it was done. */
 void start_undo(struct kvasird *d);
+
+/* --- adopt.c: what outlives a kvasird --------------------------------------------------------- */
+
+/* Takes over what an earlier kvasird left: the pool, and the workers that still live. */
+enum status adopt_pool(struct kvasird *d);
+/* The first worker has made the arenas: from now on they are kept, with their catalog. */
+void adopt_new_pool(struct kvasird *d, const struct handoff_event *event);
+/* A worker's process, for the next kvasird. */
+void adopt_note_worker(struct kvasird *d, const struct handoff_event *event);
+void adopt_drop_worker(struct kvasird *d, uint32_t worker);
 
 /* --- deliver.c: actions of the scheduler, replies --------------------------------------------- */
 

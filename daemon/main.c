@@ -30,6 +30,7 @@ start_signals(struct kvasird *d)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGUSR2);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
         return ERR(ST_SYSTEM, "sigprocmask: %s", strerror(errno));
     }
@@ -60,6 +61,7 @@ run(struct kvasird *d)
     if (st != ST_OK) {
         log_error("failed", "status=%s detail=\"%s\" where=%s", status_name(st), status_detail(),
                   status_where());
+        d->leaves_pool = true; /* the next one may do better */
     }
     start_undo(d);
     if (d->signal_fd >= 0) {
@@ -98,7 +100,8 @@ print_only(int argc, char **argv, struct conf conf)
 int
 main(int argc, char **argv)
 {
-    static struct kvasird daemon = {.lock_fd = -1, .signal_fd = -1};
+    static struct kvasird daemon = {
+        .lock_fd = -1, .signal_fd = -1, .estate = {.catalog_fd = -1, .arena_fds = {-1, -1}}};
     struct conf conf = options_conf(&daemon.options);
     int code = EXIT_USAGE;
     enum status st = options_read(argc, argv, &daemon.options);

@@ -106,24 +106,34 @@ check_memfd(const char *name, int fd, uint64_t bytes)
 
 /* Device memory ("vmm", "ipc") cannot be measured without its driver: whoever imports it will. */
 static enum status
-check_arena(const char *name, const Kvasir__V1__ArenaInfo *info, int fd, uint64_t bytes_min)
+check_arena(const char *name, const char *mechanism, int fd, uint64_t bytes, uint64_t bytes_min)
 {
-    const char *mechanism = info->mechanism == NULL ? "" : info->mechanism;
-
-    if (!info->is_present) {
-        return ERR(ST_INVALID, "the %s arena is offered without being present", name);
-    }
-    if (info->bytes < bytes_min) {
+    if (bytes < bytes_min) {
         return ERR(ST_INVALID, "the %s arena is said to have %" PRIu64 " bytes: at least %" PRIu64,
-                   name, info->bytes, bytes_min);
+                   name, bytes, bytes_min);
     }
     if (strcmp(mechanism, "shm") == 0) {
-        return check_memfd(name, fd, info->bytes);
+        return check_memfd(name, fd, bytes);
     }
     if (strcmp(mechanism, "vmm") != 0 && strcmp(mechanism, "ipc") != 0) {
         return ERR(ST_INVALID, "the mechanism of the %s arena is none of shm, vmm, ipc", name);
     }
     return ST_OK;
+}
+
+enum status
+offer_check_held(const struct arenas *held)
+{
+    const struct arena_held *kv = &held->held[ARENA_INDEX_KV];
+    const struct arena_held *weights = &held->held[ARENA_INDEX_WEIGHTS];
+
+    if (held->block_count == 0 || held->block_count > KVPOOL_BLOCKS_MAX || held->block_bytes == 0
+        || held->block_bytes > SHARE_BYTES_MAX / held->block_count) {
+        return ERR(ST_INVALID, "%" PRIu32 " blocks of %" PRIu64 " bytes", held->block_count,
+                   held->block_bytes);
+    }
+    TRY(check_arena("KV", kv->mechanism, kv->fd, kv->bytes, held->block_count * held->block_bytes));
+    return check_arena("weights", weights->mechanism, weights->fd, weights->bytes, 1);
 }
 
 static enum status
@@ -141,8 +151,11 @@ take_arena(const Kvasir__V1__Attached *attached, size_t i, struct datagram *d,
     if (held->fd >= 0) {
         return ERR(ST_INVALID, "the %s arena is offered twice", name);
     }
+    if (!info->is_present) {
+        return ERR(ST_INVALID, "the %s arena is offered without being present", name);
+    }
     /* The product cannot overflow: offer_check_pool found it within kv_memory. */
-    TRY(check_arena(name, info, d->fds[i],
+    TRY(check_arena(name, info->mechanism == NULL ? "" : info->mechanism, d->fds[i], info->bytes,
                     is_kv ? attached->block_count * attached->block_bytes : 1));
     held->bytes = info->bytes;
     (void)snprintf(held->mechanism, sizeof(held->mechanism), "%s", info->mechanism);

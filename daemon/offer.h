@@ -47,6 +47,9 @@ void arenas_close(struct arenas *arenas);
 enum status offer_check_pool(const Kvasir__V1__Attached *attached, const uint8_t fingerprint[32],
                              const struct arenas *held, uint64_t kv_memory);
 
+/* The same for arenas that an earlier kvasird took: are their fds still what is said of them? */
+enum status offer_check_held(const struct arenas *held);
+
 /* Takes both arenas of an offer whose pool passed the check, with their fds out of the datagram.
  * On failure nothing is taken: all fds are in the datagram or closed. */
 enum status offer_take(const Kvasir__V1__Attached *attached, struct datagram *datagram,

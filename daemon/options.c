@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "daemon/ingest.h"
+#include "daemon/reuse.h"
 #include "daemon/sched.h"
 #include "kvpool/evict.h"
 #include "model/shape.h"
@@ -17,6 +18,7 @@
 #define REQUEST_TIMEOUT_MAX (24ull * 3600 * 1000)
 #define HEARTBEAT_MAX       60000
 #define DRAIN_TIMEOUT_MAX   3600000
+#define ORPHAN_TIMEOUT_MAX  3600000
 #define AT(field)           offsetof(struct options, field)
 
 static const struct conf_option table[] = {
@@ -41,8 +43,11 @@ static const struct conf_option table[] = {
      "a token's result never depends on what else is computed with it; costs speed on CUDA, "
      "holds on the CPU anyway",
      AT(deterministic)},
-    {"eviction", CONF_STRING, "lru", 0, 0, "POLICY", "which documents go when room is needed",
-     AT(eviction)},
+    {"eviction", CONF_STRING, "zipf", 0, 0, "POLICY",
+     "which documents go when room is needed: " EVICT_POLICY_NAMES, AT(eviction)},
+    {"reuse", CONF_STRING, "lazy", 0, 0, "MODE",
+     "of requests that name none: lazy, reencode, prefix or none (the last two: full attention)",
+     AT(reuse)},
     {"reserve-tokens", CONF_U64, "256", 1, RESERVE_TOKENS_MAX, "N",
      "part of an answer that must have room when its request starts", AT(reserve_tokens)},
     {"max-waiting", CONF_U64, "1024", 1, SCHED_WAITING_MAX, "N",
@@ -59,6 +64,8 @@ static const struct conf_option table[] = {
      "how often daemon and workers tell each other that they live", AT(heartbeat)},
     {"worker-liveness", CONF_DURATION, "5s", 20, 10 * HEARTBEAT_MAX, "TIME",
      "silence after which a worker's requests move elsewhere", AT(worker_liveness)},
+    {"orphan-timeout", CONF_DURATION, "30s", 0, ORPHAN_TIMEOUT_MAX, "TIME",
+     "how long workers wait for the next kvasird when this one is gone", AT(orphan_timeout)},
     {"drain-timeout", CONF_DURATION, "10s", 0, DRAIN_TIMEOUT_MAX, "TIME",
      "for open requests when the daemon is told to stop", AT(drain_timeout)},
     {"memo-memory", CONF_SIZE, "64MiB", 1, 0, "BYTES",
@@ -132,6 +139,7 @@ enum status
 options_check(const struct options *o)
 {
     enum template_kind kind;
+    enum reuse_mode reuse;
     struct kv_memory kv_memory;
 
     TRY(check_model(o));
@@ -145,9 +153,9 @@ options_check(const struct options *o)
         return ERR(ST_INVALID, "kv-type %s: it must be auto, f32 or bf16", o->kv_type);
     }
     if (evict_policy_find(o->eviction) == NULL) {
-        return ERR(ST_INVALID, "eviction %s: there is no such policy; there is %s", o->eviction,
-                   evict_policy_names[0]);
+        return ERR(ST_INVALID, "eviction %s: it must be " EVICT_POLICY_NAMES, o->eviction);
     }
+    TRY(reuse_parse(o->reuse, &reuse));
     if (strcmp(o->chat_template, "auto") != 0) {
         TRY(template_parse(o->chat_template, &kind));
     }

@@ -19,6 +19,7 @@ struct options {
     char *kv_type;
     bool deterministic;
     char *eviction;
+    char *reuse;
     uint64_t reserve_tokens;
     uint64_t max_waiting;
     uint64_t step_tokens;
@@ -27,6 +28,7 @@ struct options {
     uint64_t request_timeout; /* ms */
     uint64_t heartbeat;       /* ms */
     uint64_t worker_liveness; /* ms */
+    uint64_t orphan_timeout;  /* ms */
     uint64_t drain_timeout;   /* ms */
     uint64_t memo_memory;
     double pin_share;

@@ -16,7 +16,8 @@
 const char *
 peers_state_name(enum peer_state state)
 {
-    static const char *const names[] = {"gone", "attaching", "ready", "silent"};
+    static const char *const names[] = {"gone",      "expected", "returning",
+                                        "attaching", "ready",    "silent"};
 
     return names[state];
 }
@@ -25,7 +26,10 @@ void
 peers_attached(struct kvasird *d, const struct handoff_event *event)
 {
     struct peer_link *peer = &d->peers[event->worker];
-    enum status st = sched_set_pool(d->sched, event->block_count);
+    enum status st;
+
+    adopt_new_pool(d, event);
+    st = sched_set_pool(d->sched, event->block_count);
 
     assert(event->worker < SCHED_WORKERS_MAX && peer->state == PEER_FREE);
     if (st != ST_OK) { /* its first arena stays, so a later one of another size is an odd worker */
@@ -40,9 +44,37 @@ peers_attached(struct kvasird *d, const struct handoff_event *event)
         .heard_us = clock_now_us(),
     };
     (void)snprintf(peer->device, sizeof(peer->device), "%s", event->device);
+    adopt_note_worker(d, event);
     log_info("worker_attached", "worker=%u incarnation=%llu pid=%d device=%s blocks=%u",
              event->worker, (unsigned long long)event->incarnation, event->pid, event->device,
              event->block_count);
+}
+
+void
+peers_expect(struct kvasird *d, uint32_t worker, const struct catalog_worker *noted, int pidfd)
+{
+    d->peers[worker] = (struct peer_link){
+        .state = PEER_EXPECTED,
+        .incarnation = noted->incarnation,
+        .pid = (int)noted->pid,
+        .pidfd = pidfd,
+        .seqs_max = noted->seqs_max,
+        .heard_us = clock_now_us(),
+    };
+}
+
+void
+peers_rejoined(struct kvasird *d, const struct handoff_event *event)
+{
+    struct peer_link *peer = &d->peers[event->worker];
+
+    (void)close(event->pidfd); /* we have one */
+    assert(peer->incarnation == event->incarnation);
+    peer->state = PEER_RETURNING;
+    peer->seqs_max = event->seqs_max;
+    (void)snprintf(peer->device, sizeof(peer->device), "%s", event->device);
+    log_info("worker_back", "worker=%u incarnation=%llu pid=%d", event->worker,
+             (unsigned long long)event->incarnation, event->pid);
 }
 
 /* --- to workers ------------------------------------------------------------------------------- */
@@ -192,6 +224,7 @@ bury(struct kvasird *d, uint32_t worker)
     log_info("worker_gone", "worker=%u incarnation=%llu pid=%d was=%s", worker,
              (unsigned long long)peer->incarnation, peer->pid,
              peer->is_leaving ? "leaving" : peers_state_name(peer->state));
+    adopt_drop_worker(d, worker);
     sched_worker_gone(d->sched, clock_now_us(), worker, peer->incarnation);
     (void)close(peer->pidfd);
     *peer = (struct peer_link){.state = PEER_FREE};
@@ -242,6 +275,30 @@ take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
     log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u", worker,
              (unsigned long long)peer->incarnation, ready->seqs_max);
     sched_worker_ready(d->sched, clock_now_us(), worker, peer->incarnation, ready->seqs_max);
+    deliver(d);
+    serve_status(d);
+}
+
+/* It has let go of everything that an earlier kvasird gave it; before that, what it says is an
+ * answer to that one. */
+static void
+take_reset(struct kvasird *d, uint32_t worker, const struct message *message,
+           const Kvasir__V1__WorkerMessage *wire)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    if (peer->state != PEER_RETURNING || wire->body_case != KVASIR__V1__WORKER_MESSAGE__BODY_STEP
+        || wire->step->reset_life != handoff_life(d->handoff)) {
+        return;
+    }
+    peer->state = PEER_READY;
+    peer->address = message->from;
+    peer->heard_us = clock_now_us();
+    log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u after=restart", worker,
+             (unsigned long long)peer->incarnation, peer->seqs_max);
+    sched_worker_reset(d->sched, clock_now_us(), peer->incarnation);
+    deliver(d);
+    sched_worker_ready(d->sched, clock_now_us(), worker, peer->incarnation, peer->seqs_max);
     deliver(d);
     serve_status(d);
 }
@@ -333,6 +390,10 @@ peers_message(struct kvasird *d, const struct message *message)
         log_debug("worker_message_late", "worker=%u incarnation=%llu", wire->worker,
                   (unsigned long long)wire->incarnation);
         send_fenced(d, &message->from, wire->incarnation);
+        return;
+    }
+    if (peer->state == PEER_EXPECTED || peer->state == PEER_RETURNING) {
+        take_reset(d, wire->worker, message, wire);
         return;
     }
     peer->heard_us = clock_now_us();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peers - the workers as the daemon knows them: attached, ready, silent, gone.
  *
+ *   expected --back on the attach socket--> returning --Step.reset_life--> ready
  *   attached --Ready--> ready --heartbeats missed, Bye--> silent
  *   any of them --pidfd: the process is gone--> free
  *
@@ -18,7 +19,9 @@
 
 enum peer_state {
     PEER_FREE,
-    PEER_ATTACHED, /* has its arenas; its Ready has not come */
+    PEER_EXPECTED,  /* of an earlier kvasird; what it says is not for us */
+    PEER_RETURNING, /* is back; says what it has let go of next */
+    PEER_ATTACHED,  /* has its arenas; its Ready has not come */
     PEER_READY,
     PEER_SILENT, /* its requests are elsewhere; its process may still write */
 };
@@ -34,7 +37,10 @@ struct peer_link {
     bool is_lost;           /* a message to it could not be sent */
     bool is_leaving;        /* it said Bye */
     bool is_drain_sent;
+    uint32_t seqs_max; /* of one that is expected */
 };
+
+struct catalog_worker;
 
 struct kvasird;
 struct handoff_event;
@@ -43,6 +49,12 @@ const char *peers_state_name(enum peer_state state);
 
 /* A worker has attached; the event's pidfd is taken over. */
 void peers_attached(struct kvasird *d, const struct handoff_event *event);
+
+/* A worker of an earlier kvasird lives; the pidfd is taken over. */
+void peers_expect(struct kvasird *d, uint32_t worker, const struct catalog_worker *noted,
+                  int pidfd);
+/* It is back. */
+void peers_rejoined(struct kvasird *d, const struct handoff_event *event);
 
 /* A message on the worker socket. */
 void peers_message(struct kvasird *d, const struct message *message);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/reuse.h"
 #include "daemon/tokens.h"
 #include "kvpool/dockey.h"
 
@@ -39,7 +40,8 @@ struct sampling {
 };
 
 struct prompt_document {
-    struct dockey key;
+    struct dockey key;     /* the document */
+    struct dockey kv_key;  /* its KV as this prompt reads it; differs by mode (reuse.h) */
     struct tokens *tokens; /* one reference */
     char *name;            /* the client's id, owned; may be NULL */
 };
@@ -48,8 +50,17 @@ struct prompt {
     struct prompt_document *documents; /* [document_count], owned */
     size_t document_count;
     struct tokens *query; /* one reference; NULL: only build the documents */
+    enum reuse_mode reuse;
+    uint32_t query_documents; /* leading ids of the query that are the documents' (mode none) */
     struct sampling sampling;
 };
+
+/* Documents that its attention reads from blocks of the pool. */
+static inline size_t
+prompt_segment_count(const struct prompt *prompt)
+{
+    return prompt->reuse == REUSE_NONE ? 0 : prompt->document_count;
+}
 
 /* Frees what the prompt owns and zeroes it; a zeroed prompt is fine. */
 void prompt_deinit(struct prompt *prompt);

@@ -405,6 +405,18 @@ read_chat(struct work *work, const Kvasir__V1__GenerateRequest *request)
 
 /* --- methods ---------------------------------------------------------------------------------- */
 
+/* The wire's numbers have the daemon's default before the modes. */
+static enum status
+apply_reuse(struct work *work, Kvasir__V1__ReuseMode mode)
+{
+    if ((unsigned)mode > REUSE_MODES) {
+        return ERR(ST_INVALID, "reuse is %d: it must be " REUSE_NAMES, (int)mode);
+    }
+    return reuse_apply(&work->prompt, mode == KVASIR__V1__REUSE_MODE__REUSE_DEFAULT
+                                          ? work->reader->reuse
+                                          : (enum reuse_mode)(mode - 1));
+}
+
 static enum status
 read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uint32_t *priority)
 {
@@ -412,16 +424,14 @@ read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uin
     if (*priority > PROMPT_PRIORITY_MAX) {
         return ERR(ST_INVALID, "priority is %u: the limit is %d", *priority, PROMPT_PRIORITY_MAX);
     }
-    if (request->reuse > KVASIR__V1__REUSE_MODE__REUSE_LAZY) {
-        return ERR(ST_INVALID, "reuse is %d: not served yet", (int)request->reuse);
-    }
     TRY(read_salt(work, request->has_salt, request->salt));
     TRY(read_sampling(request->sampling, &work->prompt.sampling));
     work->prompt.sampling.ignore_end = request->ignore_end;
     TRY(request->n_messages > 0 ? read_chat(work, request) : read_raw(work, request));
-    return tokens_count(work->prompt.query) > 0
-               ? ST_OK
-               : ERR(ST_INVALID, "the query is empty: an answer needs a token to start from");
+    if (tokens_count(work->prompt.query) == 0) {
+        return ERR(ST_INVALID, "the query is empty: an answer needs a token to start from");
+    }
+    return apply_reuse(work, request->reuse);
 }
 
 static enum status
@@ -441,7 +451,8 @@ read_probe(struct work *work, const Kvasir__V1__ProbeRequest *request)
 {
     TRY(read_salt(work, request->has_salt, request->salt));
     TRY(make_room(work, request->n_segments));
-    return add_segments(work, "segments", request->segments, request->n_segments, TEXT_RAW);
+    TRY(add_segments(work, "segments", request->segments, request->n_segments, TEXT_RAW));
+    return apply_reuse(work, request->reuse);
 }
 
 static enum status

@@ -145,7 +145,7 @@ sched_take_actions(struct sched *sched, size_t *count_out)
 static size_t
 actions_of(const struct session *session)
 {
-    return ACTIONS_PER_SESSION + session->prompt.document_count;
+    return ACTIONS_PER_SESSION + session->wants_max;
 }
 
 void
@@ -175,7 +175,7 @@ sched_begin(struct sched *sched)
 static bool
 is_built(const struct session *session)
 {
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->want_count; i++) {
         if (session->wants[i].doc != NULL && !kvpool_doc_is_ready(session->wants[i].doc)) {
             return false;
         }
@@ -234,7 +234,8 @@ refuse(struct sched *sched, uint64_t id, enum sched_end end)
 static bool
 fits_context(struct sched *sched, struct prompt *prompt)
 {
-    uint64_t tokens = prompt->query == NULL ? 0 : tokens_count(prompt->query);
+    uint64_t tokens =
+        prompt->query == NULL ? 0 : tokens_count(prompt->query) - prompt->query_documents;
     uint64_t left;
 
     for (size_t i = 0; i < prompt->document_count; i++) {
@@ -273,10 +274,13 @@ is_welcome(struct sched *sched, struct sched_submit *submit, enum sched_end *end
                        sched->config.waiting_max);
         return false;
     }
-    if (submit->prompt.document_count > SCHED_DOCUMENTS_MAX) {
+    size_t documents_max =
+        submit->prompt.reuse == REUSE_REENCODE ? SCHED_DOCUMENTS_MAX / 2 : SCHED_DOCUMENTS_MAX;
+
+    if (submit->prompt.document_count > documents_max) {
         *end_out = SCHED_END_NEVER_FITS;
-        (void)snprintf(sched->message, sizeof(sched->message), "%zu documents: the limit is %d",
-                       submit->prompt.document_count, SCHED_DOCUMENTS_MAX);
+        (void)snprintf(sched->message, sizeof(sched->message), "%zu documents: the limit is %zu",
+                       submit->prompt.document_count, documents_max);
         return false;
     }
     if (!fits_context(sched, &submit->prompt)) {
@@ -423,6 +427,8 @@ sched_set_pool(struct sched *sched, uint32_t block_count)
         .policy = sched->config.policy,
         .seed = sched->config.seed,
         .pin_share_max = sched->config.pin_share_max,
+        .catalog = sched->catalog,
+        .quadratic_tokens = sched->config.quadratic_tokens,
     };
     struct kvpool_stats stats;
 
@@ -462,7 +468,7 @@ count_reads(struct sched *sched, struct session *session, const struct sched_res
 {
     struct worker *worker = &sched->workers[session->worker];
 
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->segment_count; i++) {
         const struct kvpool_doc *doc = session->wants[i].doc;
         bool is_foreign = doc != NULL && kvpool_doc_origin(doc) != session->worker;
 
@@ -472,6 +478,9 @@ count_reads(struct sched *sched, struct session *session, const struct sched_res
         sched->counters.docs_read_foreign += is_foreign;
     }
     session->tokens_read = result->tokens_read;
+    if (session->prompt.reuse == REUSE_NONE) {
+        sched->counters.tokens_built += session->doc_tokens;
+    }
 }
 
 static void

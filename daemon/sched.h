@@ -36,6 +36,7 @@ struct sched;
 #define SCHED_WORKER_SEQS_MAX 4096  /* credit of one worker */
 #define SCHED_DOCUMENTS_MAX   KVPOOL_CLAIM_DOCS_MAX
 #define SCHED_PASSES_MAX      16 /* later arrivals that may overtake a waiting request */
+#define SCHED_AHEAD_MAX       16 /* waiting requests whose documents outrank all others */
 #define SCHED_TRIES_MAX       8  /* blocked requests looked at a turn, for one that fits */
 #define SCHED_LOSSES_MAX      2  /* deaths of its worker after which a request fails */
 #define SCHED_RETRY_AFTER_MS  1000
@@ -47,6 +48,7 @@ struct sched_config {
     uint32_t context_max;    /* tokens of prompt and answer; 0: no limit */
     const struct evict_policy_ops *policy;
     double pin_share_max;
+    double quadratic_tokens; /* as in struct evict_config */
     uint64_t seed;
     bool check_pool; /* kvpool_check after every event: for tests */
 };
@@ -64,6 +66,14 @@ struct sched_build {
     uint32_t start;
     const uint32_t *blocks;
     uint32_t block_count;
+    /* With full attention: it stands behind the first segments of its session, at `position`.
+     * A copy instead: of `source_blocks`, readable after `source_build`, K rotated by `position`.
+     */
+    uint32_t context_segments;
+    uint32_t position;
+    const uint32_t *source_blocks;
+    uint32_t source_count; /* 0: no copy */
+    uint64_t source_build;
 };
 
 struct sched_segment {
@@ -156,6 +166,19 @@ bool sched_cancel(struct sched *sched, uint64_t now_us, uint64_t id, bool is_cli
 void sched_tick(struct sched *sched, uint64_t now_us);
 uint64_t sched_wakeup_us(const struct sched *sched);
 
+/* Where the pool is noted from now on, before there is one; NULL: nowhere.  Outlives the scheduler.
+ */
+struct catalog;
+void sched_use_catalog(struct sched *sched, struct catalog *catalog);
+
+/* Makes the pool from that catalog, which an earlier kvasird has left. */
+enum status sched_adopt_pool(struct sched *sched, uint32_t block_count,
+                             kvpool_may_write_fn may_write, void *arg,
+                             struct kvpool_adopted *adopted_out);
+
+/* A worker of an earlier kvasird has let go of all that it was given: no fence is due to it. */
+void sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation);
+
 /* The first worker of the device has made the arena.  ST_INVALID: another size than before. */
 enum status sched_set_pool(struct sched *sched, uint32_t block_count);
 
@@ -223,6 +246,7 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(completion_tokens, "tokens sent to clients")                                                 \
     X(tokens_reused, "document tokens read and not built, of ended requests")                      \
     X(tokens_built, "document tokens encoded")                                                     \
+    X(tokens_copied, "document tokens copied to another place (reuse mode reencode)")              \
     X(tokens_padded, "unused slots in the last blocks of documents, of ended requests")            \
     X(docs_read, "documents read by requests")                                                     \
     X(docs_read_foreign, "documents read by requests and built by another worker")                 \
@@ -232,6 +256,23 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(builds_lost, "builds lost with their worker")                                                \
     X(builds_handed_over, "builds that went on for another request")                               \
     X(messages_late, "messages of an earlier life of a worker, dropped")                           \
+    X(copies_made, "documents copied to another place")                                            \
+    X(requests_lazy, "requests whose attention ran, in reuse mode lazy")                           \
+    X(requests_reencode, "the same in mode reencode")                                              \
+    X(requests_prefix, "the same in mode prefix")                                                  \
+    X(requests_none, "the same in mode none")                                                      \
+    X(docs_lazy, "documents in the prompts of those requests, mode lazy")                          \
+    X(docs_reencode, "the same in mode reencode")                                                  \
+    X(docs_prefix, "the same in mode prefix")                                                      \
+    X(docs_none, "the same in mode none")                                                          \
+    X(tokens_reused_lazy, "their document tokens read and not computed, mode lazy")                \
+    X(tokens_reused_reencode, "the same in mode reencode, copied ones too")                        \
+    X(tokens_reused_prefix, "the same in mode prefix")                                             \
+    X(tokens_reused_none, "the same in mode none: 0")                                              \
+    X(tokens_built_lazy, "their document tokens computed, mode lazy")                              \
+    X(tokens_built_reencode, "the same in mode reencode")                                          \
+    X(tokens_built_prefix, "the same in mode prefix")                                              \
+    X(tokens_built_none, "the same in mode none")                                                  \
     X(messages_odd, "results for requests that a worker does not have, dropped")
 
 struct sched_counters {

@@ -26,12 +26,15 @@ enum verdict {
 };
 
 bool
-sched_never_fits(const struct sched *sched, const struct session *session)
+sched_never_fits(const struct sched *sched, struct session *session)
 {
-    return sched->pool != NULL
-           && kvpool_fits(sched->pool, session->wants, session->prompt.document_count,
-                          session_own_tokens_max(session))
-                  == ST_INVALID;
+    if (sched->pool == NULL) {
+        return false;
+    }
+    sched_list_sources(sched, session, true);
+    return kvpool_fits(sched->pool, session->wants, session->want_count,
+                       session_own_tokens_max(session))
+           == ST_INVALID;
 }
 
 static bool
@@ -65,6 +68,36 @@ sched_enqueue(struct sched *sched, struct session *session)
     }
     sched->waiting_count++;
     sched->has_news = true;
+}
+
+/* The pool keeps what the next in line need.  It is a hint: if there is no memory for it, or one
+ * that was next in line is passed by others, nothing is wrong. */
+static void
+look_ahead(struct sched *sched)
+{
+    uint32_t seen = 0;
+
+    LIST_FOR_EACH(node, &sched->queue)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, queue_link);
+
+        if (seen++ == SCHED_AHEAD_MAX) {
+            return;
+        }
+        if (!session->is_awaited) {
+            session->is_awaited =
+                kvpool_await(sched->pool, session->wants, session->segment_count) == ST_OK;
+        }
+    }
+}
+
+void
+sched_unawait(struct sched *sched, struct session *session)
+{
+    if (session->is_awaited) {
+        session->is_awaited = false;
+        kvpool_unawait(sched->pool, session->wants, session->segment_count);
+    }
 }
 
 static bool
@@ -113,7 +146,7 @@ choose_worker(const struct sched *sched, const struct session *session, uint32_t
 {
     uint32_t bound = SESSION_WORKER_NONE;
 
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->want_count; i++) {
         const struct kvpool_doc *doc = kvpool_find(sched->pool, &session->wants[i].key);
 
         if (doc == NULL || kvpool_doc_builder(doc) == 0) {
@@ -150,9 +183,9 @@ forget_builds(struct sched *sched, struct session *session)
 }
 
 static enum status
-add_build(struct sched *sched, struct session *session, uint32_t worker,
-          const struct kvpool_want *want)
+add_build(struct sched *sched, struct session *session, uint32_t worker, uint32_t index)
 {
+    const struct kvpool_want *want = &session->wants[index];
     uint64_t id = kvpool_doc_generation(want->doc);
     struct build *build = mem_zalloc(1, sizeof(*build));
 
@@ -167,19 +200,22 @@ add_build(struct sched *sched, struct session *session, uint32_t worker,
     build->doc = want->doc;
     build->worker = worker;
     build->start = want->tokens_ready;
+    build->is_copy =
+        index < session->segment_count && session->sources[index] != SESSION_SOURCE_NONE;
     list_push_back(&session->owned_builds, &build->owner_link);
     return ST_OK;
 }
 
-/* One record for each distinct document that this claim builds. */
+/* One record for each distinct document that this claim builds; sources before their copies. */
 static enum status
 add_builds(struct sched *sched, struct session *session, uint32_t worker)
 {
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t n = 0; n < session->want_count; n++) {
+        uint32_t i = (session->segment_count + n) % session->want_count;
         const struct kvpool_want *want = &session->wants[i];
 
         if (want->must_build && sched_find_build(sched, kvpool_doc_generation(want->doc)) == NULL) {
-            TRY(add_build(sched, session, worker, want));
+            TRY(add_build(sched, session, worker, i));
         }
     }
     return ST_OK;
@@ -190,7 +226,7 @@ static void
 abandon_rest(struct sched *sched, struct session *session)
 {
     forget_builds(sched, session);
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->want_count; i++) {
         const struct kvpool_want *want = &session->wants[i];
 
         if (want->must_build && kvpool_find(sched->pool, &want->key) == want->doc) {
@@ -198,53 +234,6 @@ abandon_rest(struct sched *sched, struct session *session)
         }
     }
     kvpool_claim_release(sched->pool, &session->claim, 0);
-}
-
-static void
-describe_segments(struct session *session)
-{
-    uint32_t offset = 0;
-
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
-        const struct kvpool_want *want = &session->wants[i];
-        struct sched_segment *segment = &session->segments[i];
-
-        *segment = (struct sched_segment){.n_tokens = want->n_tokens, .offset = offset};
-        offset += want->n_tokens;
-        if (want->doc == NULL) {
-            continue;
-        }
-        segment->blocks = kvpool_doc_blocks(want->doc, &segment->block_count);
-        if (!kvpool_doc_is_ready(want->doc)) {
-            segment->build = kvpool_doc_generation(want->doc);
-        }
-    }
-}
-
-static uint32_t
-describe_builds(struct sched *sched, struct session *session)
-{
-    uint32_t count = 0;
-
-    LIST_FOR_EACH(node, &session->owned_builds)
-    {
-        const struct build *build = LIST_ENTRY(node, struct build, owner_link);
-        struct sched_build *out = &session->builds[count++];
-        size_t i = 0;
-
-        while (session->wants[i].doc != build->doc) {
-            i++;
-        }
-        *out = (struct sched_build){
-            .build = build->id,
-            .ids = tokens_ids(session->prompt.documents[i].tokens),
-            .n_tokens = session->wants[i].n_tokens,
-            .start = build->start,
-        };
-        out->blocks = kvpool_doc_blocks(build->doc, &out->block_count);
-        sched->counters.builds_started++;
-    }
-    return count;
 }
 
 static void
@@ -256,8 +245,8 @@ push_assign(struct sched *sched, struct session *session)
         return; /* others build all of it, or it is there */
     }
     action = sched_push(sched, SCHED_SEND_ASSIGN, session);
-    describe_segments(session);
-    action->build_count = describe_builds(sched, session);
+    sched_describe_segments(session);
+    action->build_count = sched_describe_builds(sched, session);
     action->worker = session->worker;
     action->incarnation = session->incarnation;
     action->blocks = kvpool_claim_blocks(session->claim, &action->block_count);
@@ -286,10 +275,14 @@ note_first_admission(struct sched *sched, struct session *session, uint64_t now_
         return;
     }
     session->admitted_us = now_us;
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->segment_count; i++) {
+        bool has_source = session->sources[i] != SESSION_SOURCE_NONE;
+        const struct kvpool_want *want = &session->wants[has_source ? session->sources[i] : i];
+
         session->documents[i] = (struct session_document){
-            .tokens_ready = session->wants[i].tokens_ready,
-            .reason = session->wants[i].reason,
+            .tokens_ready = want->tokens_ready,
+            .reason = want->reason,
+            .is_copied = has_source && want->reason == KVPOOL_HIT,
         };
     }
     sched->counters.prompt_tokens +=
@@ -301,6 +294,7 @@ start(struct sched *sched, struct session *session, uint32_t worker, uint64_t no
 {
     struct list_node *at = &sched->running;
 
+    sched_unawait(sched, session);
     list_unlink(&session->queue_link);
     list_unlink(&session->age_link);
     sched->waiting_count--;
@@ -347,17 +341,19 @@ static enum verdict
 try_admit(struct sched *sched, struct session *session, uint64_t now_us)
 {
     uint32_t worker = SESSION_WORKER_NONE;
-    enum verdict verdict = choose_worker(sched, session, &worker);
+    enum verdict verdict;
     enum status st;
 
-    if (verdict != ADMITTED) {
-        return verdict;
-    }
     if (sched_never_fits(sched, session)) {
         sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
         return REFUSED;
     }
-    st = kvpool_claim(sched->pool, session->wants, session->prompt.document_count,
+    sched_list_sources(sched, session, false);
+    verdict = choose_worker(sched, session, &worker);
+    if (verdict != ADMITTED) {
+        return verdict;
+    }
+    st = kvpool_claim(sched->pool, session->wants, session->want_count,
                       own_blocks_now(sched, session), session->id, &session->claim);
     if (st == ST_NO_MEMORY) {
         return BLOCKED;
@@ -435,6 +431,7 @@ sched_admit(struct sched *sched, uint64_t now_us)
         return;
     }
     sched->has_news = false;
+    look_ahead(sched);
     while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
         switch (try_admit(sched, session, now_us)) {
         case ADMITTED:

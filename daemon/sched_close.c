@@ -14,6 +14,30 @@
 
 #include "common/mem.h"
 
+/* Of a request whose attention ran. */
+static void
+count_mode(struct sched_counters *c, const struct session *session,
+           const struct session_usage *usage)
+{
+    const struct {
+        uint64_t *requests, *docs, *reused, *built;
+    } modes[REUSE_MODES] = {
+        [REUSE_LAZY] = {&c->requests_lazy, &c->docs_lazy, &c->tokens_reused_lazy,
+                        &c->tokens_built_lazy},
+        [REUSE_REENCODE] = {&c->requests_reencode, &c->docs_reencode, &c->tokens_reused_reencode,
+                            &c->tokens_built_reencode},
+        [REUSE_PREFIX] = {&c->requests_prefix, &c->docs_prefix, &c->tokens_reused_prefix,
+                          &c->tokens_built_prefix},
+        [REUSE_NONE] = {&c->requests_none, &c->docs_none, &c->tokens_reused_none,
+                        &c->tokens_built_none},
+    };
+
+    *modes[session->prompt.reuse].requests += 1;
+    *modes[session->prompt.reuse].docs += session->prompt.document_count;
+    *modes[session->prompt.reuse].reused += usage->tokens_reused;
+    *modes[session->prompt.reuse].built += usage->tokens_built;
+}
+
 static void
 count_end(struct sched *sched, const struct session *session, enum sched_end end, uint64_t now_us)
 {
@@ -30,6 +54,7 @@ count_end(struct sched *sched, const struct session *session, enum sched_end end
     case SCHED_END_NO_MEMORY: sched->counters.requests_failed++; break;
     }
     if (session->first_token_us != 0) {
+        count_mode(&sched->counters, session, &usage);
         sched->counters.tokens_reused += usage.tokens_reused;
         sched->counters.tokens_padded += usage.tokens_padded;
     }
@@ -51,6 +76,7 @@ sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum 
     count_end(sched, session, end, now_us);
     session_move(session, SESSION_CLOSE);
     if (session->state == SESSION_ENDED) {
+        sched_unawait(sched, session);
         list_unlink(&session->queue_link);
         list_unlink(&session->age_link);
         sched->waiting_count--;
@@ -70,7 +96,7 @@ find_heir(const struct sched *sched, const struct build *build)
         if (session == build->owner || session->state != SESSION_RUNNING) {
             continue;
         }
-        for (size_t i = 0; i < session->prompt.document_count; i++) {
+        for (uint32_t i = 0; i < session->want_count; i++) {
             if (session->wants[i].doc == build->doc) {
                 assert(session->worker == build->worker);
                 return session;
@@ -157,7 +183,7 @@ leave_worker(struct sched *sched, struct session *session)
     sched->warm_count -= session_is_warm(session);
     sched->has_news = true;
     session->is_starving = false;
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->want_count; i++) {
         session->wants[i].doc = NULL;
     }
     if (session->state == SESSION_WAITING) {
@@ -197,11 +223,17 @@ sched_seal_build(struct sched *sched, struct build *build)
     struct worker *worker = &sched->workers[build->worker];
 
     kvpool_doc_seal(sched->pool, build->doc, build->worker);
-    build->owner->tokens_built += tokens;
-    worker->info.docs_built++;
-    worker->info.tokens_built += tokens;
-    sched->counters.builds_sealed++;
-    sched->counters.tokens_built += tokens;
+    if (build->is_copy) {
+        build->owner->tokens_copied += tokens;
+        sched->counters.copies_made++;
+        sched->counters.tokens_copied += tokens;
+    } else {
+        build->owner->tokens_built += tokens;
+        worker->info.docs_built++;
+        worker->info.tokens_built += tokens;
+        sched->counters.builds_sealed++;
+        sched->counters.tokens_built += tokens;
+    }
     sched->has_news = true;
     remove_build(sched, build);
 }

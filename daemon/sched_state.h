@@ -3,6 +3,7 @@
  *
  *   sched.c        events: who calls what; sched_documents.c the same for operators
  *   sched_admit.c  the queue, the choice of a worker, the claim, the Assign
+ *   sched_wants.c  what a request wants of the pool and tells its worker, by mode
  *   sched_room.c   growing answers, preemption
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
@@ -37,12 +38,14 @@ struct build {
     struct kvpool_doc *doc;
     uint32_t worker;
     uint32_t start;   /* tokens before it were resident */
+    bool is_copy;     /* of a document at another place: nothing is computed */
     bool is_dropping; /* StopBuild is sent */
 };
 
 struct sched {
     struct sched_config config;
     struct kvpool *pool;
+    struct catalog *catalog; /* of the pool; NULL: none */
     struct htab sessions;
     struct htab builds;
     struct list_node queue, waiting, running, ended;
@@ -76,10 +79,23 @@ void sched_bury(struct sched *sched, struct session *session);
 /* sched_admit.c */
 
 void sched_enqueue(struct sched *sched, struct session *session);
+/* It leaves the queue: nobody waits for its documents any more. */
+void sched_unawait(struct sched *sched, struct session *session);
 void sched_admit(struct sched *sched, uint64_t now_us);
 /* More blocks than there are?  Then status_detail() has both sizes. */
-bool sched_never_fits(const struct sched *sched, const struct session *session);
+bool sched_never_fits(const struct sched *sched, struct session *session);
 struct build *sched_find_build(const struct sched *sched, uint64_t id);
+
+/* sched_wants.c */
+
+/* Lists what copies are to be made from behind what is read: of those that are not there, or of
+ * all. */
+void sched_list_sources(const struct sched *sched, struct session *session, bool all);
+/* The document of the prompt that a want is about. */
+uint32_t sched_document_of(const struct session *session, uint32_t want);
+/* Fill session->segments and ->builds from the claim; builds come after what they need. */
+void sched_describe_segments(struct session *session);
+uint32_t sched_describe_builds(struct sched *sched, struct session *session);
 
 /* sched_room.c */
 

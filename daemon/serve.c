@@ -5,6 +5,7 @@
 #include "daemon/kvasird.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -62,7 +63,13 @@ take_signals(struct kvasird *d)
     struct signalfd_siginfo info;
 
     while (read(d->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-        serve_stop(d, d->stop_by_us != 0); /* the second one does not wait */
+        if (info.ssi_signo == SIGUSR2) {
+            log_info("leaving", "pool and workers stay for the next kvasird");
+            d->leaves_pool = true;
+            serve_stop(d, true); /* clients come back to the next one with what they have */
+        } else {
+            serve_stop(d, d->stop_by_us != 0); /* the second one does not wait */
+        }
     }
 }
 
@@ -130,6 +137,8 @@ take_attached(struct kvasird *d)
     while (handoff_next(d->handoff, &event)) {
         if (event.kind == HANDOFF_ATTACHED) {
             peers_attached(d, &event);
+        } else if (event.kind == HANDOFF_REJOINED) {
+            peers_rejoined(d, &event);
         } else {
             log_warn(event.kind == HANDOFF_REFUSED ? "attach_refused" : "attach_lost",
                      "pid=%d device=%s reason=\"%s\"", (int)event.pid, event.device, event.reason);

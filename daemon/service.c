@@ -119,11 +119,15 @@ reply_register(struct kvasird *d, struct call *call, struct prompt *prompt)
 /* What a request would find now; an absent document may be cold or evicted, which only a claim
  * tells. */
 static enum kvpool_miss
-look(const struct kvasird *d, const struct prompt_document *document, uint32_t *ready_out)
+look(const struct kvasird *d, enum reuse_mode reuse, const struct prompt_document *document,
+     uint32_t *ready_out)
 {
     const struct kvpool *pool = sched_pool(d->sched);
-    const struct kvpool_doc *doc = pool == NULL ? NULL : kvpool_find(pool, &document->key);
+    const struct kvpool_doc *doc = pool == NULL ? NULL : kvpool_find(pool, &document->kv_key);
 
+    if (doc == NULL && pool != NULL && reuse == REUSE_REENCODE) {
+        doc = kvpool_find(pool, &document->key); /* a copy of it costs no computing */
+    }
     *ready_out = doc == NULL ? 0 : kvpool_doc_tokens_ready(doc);
     if (tokens_count(document->tokens) == 0 || (doc != NULL && kvpool_doc_is_ready(doc))) {
         return KVPOOL_HIT;
@@ -147,7 +151,7 @@ reply_probe(struct kvasird *d, struct call *call, const struct prompt *prompt)
     } else {
         for (size_t i = 0; i < count; i++) {
             uint32_t ready;
-            enum kvpool_miss reason = look(d, &prompt->documents[i], &ready);
+            enum kvpool_miss reason = look(d, prompt->reuse, &prompt->documents[i], &ready);
 
             service_fill_document(&usages[i], (uint32_t)i, &prompt->documents[i], ready, reason);
             list[i] = &usages[i];
@@ -285,7 +289,7 @@ warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
         return;
     }
     prompt.document_count = 1;
-    prompt.documents[0] = (struct prompt_document){.key = *key, .tokens = tokens};
+    prompt.documents[0] = (struct prompt_document){.key = *key, .kv_key = *key, .tokens = tokens};
     submit(d, call, &prompt, PROMPT_PRIORITY_DEFAULT);
 }
 

@@ -52,7 +52,13 @@ session_own_tokens_max(const struct session *session)
     return tokens_count(session->prompt.query) + session->prompt.sampling.max_tokens;
 }
 
-/* Names what it wants of the pool, and counts its tokens. */
+uint32_t
+session_own_offset(const struct session *session)
+{
+    return session->segment_count == 0 ? 0 : session->doc_tokens;
+}
+
+/* Names what it reads from the pool, and counts its documents' tokens. */
 static enum status
 list_wants(struct session *session)
 {
@@ -60,12 +66,17 @@ list_wants(struct session *session)
 
     for (size_t i = 0; i < session->prompt.document_count; i++) {
         const struct prompt_document *document = &session->prompt.documents[i];
+        uint32_t count = tokens_count(document->tokens);
 
-        session->wants[i].key = document->key;
-        session->wants[i].n_tokens = tokens_count(document->tokens);
-        session->wants[i].ids = tokens_ids(document->tokens);
-        tokens += tokens_count(document->tokens);
+        tokens += count;
+        if (i < session->segment_count) {
+            session->wants[i].key = document->kv_key;
+            session->wants[i].n_tokens = count;
+            session->wants[i].ids = tokens_ids(document->tokens);
+            session->sources[i] = SESSION_SOURCE_NONE;
+        }
     }
+    session->want_count = session->segment_count;
     if (tokens > SESSION_TOKENS_MAX) {
         return ERR(ST_INVALID, "prompt of %llu tokens: the limit is %u", (unsigned long long)tokens,
                    SESSION_TOKENS_MAX);
@@ -78,16 +89,21 @@ static enum status
 allocate(struct session *session)
 {
     size_t count = session->prompt.document_count;
+    size_t segments = prompt_segment_count(&session->prompt);
+    size_t wants = session->prompt.reuse == REUSE_REENCODE ? 2 * segments : segments;
 
-    session->wants = mem_zalloc(count, sizeof(session->wants[0]));
-    session->segments = mem_zalloc(count, sizeof(session->segments[0]));
-    session->builds = mem_zalloc(count, sizeof(session->builds[0]));
+    session->segment_count = (uint32_t)segments;
+    session->wants_max = (uint32_t)wants;
+    session->wants = mem_zalloc(wants, sizeof(session->wants[0]));
+    session->sources = mem_zalloc(segments, sizeof(session->sources[0]));
+    session->segments = mem_zalloc(segments, sizeof(session->segments[0]));
+    session->builds = mem_zalloc(wants, sizeof(session->builds[0]));
     session->documents = mem_zalloc(count, sizeof(session->documents[0]));
     session->sent_ids =
         mem_zalloc(session_is_warm(session) ? 0 : session->prompt.sampling.max_tokens,
                    sizeof(session->sent_ids[0]));
-    if (session->wants == NULL || session->segments == NULL || session->builds == NULL
-        || session->documents == NULL || session->sent_ids == NULL) {
+    if (session->wants == NULL || session->sources == NULL || session->segments == NULL
+        || session->builds == NULL || session->documents == NULL || session->sent_ids == NULL) {
         return ERR(ST_NO_MEMORY, "no memory for a request of %zu documents", count);
     }
     return ST_OK;
@@ -136,6 +152,7 @@ session_destroy(struct session **session)
     assert(s->claim == NULL && list_is_empty(&s->owned_builds));
     prompt_deinit(&s->prompt);
     mem_free(s->wants);
+    mem_free(s->sources);
     mem_free(s->segments);
     mem_free(s->builds);
     mem_free(s->documents);
@@ -144,17 +161,27 @@ session_destroy(struct session **session)
     *session = NULL;
 }
 
+/* Document tokens computed for it: what it built, or all of them, unless some were reused. */
+static uint32_t
+tokens_built(const struct session *session)
+{
+    bool is_recomputed = session->prompt.reuse == REUSE_NONE && session->first_token_us != 0;
+
+    return is_recomputed ? session->doc_tokens : session->tokens_built;
+}
+
 struct session_usage
 session_usage(const struct session *session, uint32_t block_tokens, uint64_t now_us)
 {
     uint32_t query = session_is_warm(session) ? 0 : tokens_count(session->prompt.query);
     uint32_t padded = 0;
 
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->segment_count; i++) {
         uint32_t tail = session->wants[i].n_tokens % block_tokens;
 
         padded += tail == 0 ? 0 : block_tokens - tail;
     }
+    query -= session->prompt.query_documents;
     return (struct session_usage){
         .prompt_tokens = session->doc_tokens + query,
         .query_tokens = query,
@@ -162,8 +189,9 @@ session_usage(const struct session *session, uint32_t block_tokens, uint64_t now
         .tokens_reused = session->tokens_read > session->tokens_built
                              ? session->tokens_read - session->tokens_built
                              : 0,
-        .tokens_built = session->tokens_built,
+        .tokens_built = tokens_built(session),
         .tokens_padded = padded,
+        .tokens_copied = session->tokens_copied,
         .queue_us =
             (session->admitted_us != 0 ? session->admitted_us : now_us) - session->arrival_us,
         .ttft_us = session->first_token_us == 0 ? 0 : session->first_token_us - session->arrival_us,

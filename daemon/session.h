@@ -24,6 +24,7 @@
 #include "kvpool/kvpool.h"
 
 #define SESSION_WORKER_NONE   UINT32_MAX
+#define SESSION_SOURCE_NONE   UINT32_MAX
 #define SESSION_MESSAGE_BYTES 256
 #define SESSION_TOKENS_MAX    (1u << 30) /* of one prompt */
 
@@ -49,6 +50,7 @@ enum session_event {
 struct session_document {
     uint32_t tokens_ready;
     enum kvpool_miss reason;
+    bool is_copied; /* found, but elsewhere: a copy is made of it (mode reencode) */
 };
 
 struct sched_segment;
@@ -69,10 +71,15 @@ struct session {
     uint64_t admitted_us, first_token_us; /* 0: not yet */
     uint32_t doc_tokens;                  /* of its documents, repeated ones repeatedly */
 
-    struct kvpool_want *wants; /* [document_count]; `doc` is valid while there is a claim */
+    /* What it wants of the pool: first what its attention reads, then what copies are made from
+     * (listed anew at each admission).  `doc` is valid while there is a claim. */
+    struct kvpool_want *wants; /* [wants_max] */
+    uint32_t segment_count, want_count, wants_max;
+    uint32_t *sources; /* [segment_count] the want that a segment is copied from, or _SOURCE_NONE */
+    bool is_awaited;   /* the pool knows that the first segment_count of them are needed soon */
     struct kvpool_claim *claim;
-    struct sched_segment *segments; /* [document_count], for the Assign */
-    struct sched_build *builds;     /* [document_count], for the Assign */
+    struct sched_segment *segments; /* [segment_count], for the Assign */
+    struct sched_build *builds;     /* [wants_max], for the Assign */
     struct list_node owned_builds;  /* struct build: what it is building */
     uint32_t drops_pending;         /* StopBuilds that the worker has not answered */
     bool is_released;               /* the worker let go of the request itself */
@@ -90,6 +97,7 @@ struct session {
     struct session_document *documents; /* [document_count] */
     uint32_t tokens_read;               /* by the attention of the first token */
     uint32_t tokens_built;
+    uint32_t tokens_copied;
     uint32_t preemptions, losses;
     char message[SESSION_MESSAGE_BYTES];
 };
@@ -111,10 +119,13 @@ bool session_is_warm(const struct session *session);
 /* Tokens its own segment may come to hold: query and whole answer. */
 uint32_t session_own_tokens_max(const struct session *session);
 
+/* Logical position of its own first token. */
+uint32_t session_own_offset(const struct session *session);
+
 /* Numbers for the client, counted from what workers reported. */
 struct session_usage {
     uint32_t prompt_tokens, query_tokens, completion_tokens;
-    uint32_t tokens_reused, tokens_built, tokens_padded;
+    uint32_t tokens_reused, tokens_built, tokens_padded, tokens_copied;
     uint64_t queue_us, ttft_us, total_us;
     uint32_t worker, preemptions;
     uint64_t seed;

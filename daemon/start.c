@@ -174,6 +174,7 @@ start_handoff(struct kvasird *d)
         .is_deterministic = d->options.deterministic,
         .kv_memory = kv_memory.bytes,
         .kv_percent = kv_memory.percent,
+        .orphan_timeout_ms = (uint32_t)d->options.orphan_timeout,
     };
 
     TRY(endpoint_path(d->dir, ENDPOINT_ATTACH, path));
@@ -187,6 +188,17 @@ start_handoff(struct kvasird *d)
     return ST_OK;
 }
 
+/* A token costs 2 flops for each weight, and 4 H D in each layer for each token before it. */
+static double
+quadratic_tokens(const struct model_config *model)
+{
+    double width = model->C, heads = (double)model->H * model->D;
+    double kv_heads = (double)model->Hkv * model->D;
+    double weights = width * (2 * heads + 2 * kv_heads + 3.0 * model->F);
+
+    return 2 * weights / (4 * heads);
+}
+
 static enum status
 start_sched(struct kvasird *d)
 {
@@ -197,6 +209,7 @@ start_sched(struct kvasird *d)
         .context_max = d->model.context_max,
         .policy = evict_policy_find(d->options.eviction),
         .pin_share_max = d->options.pin_share,
+        .quadratic_tokens = quadratic_tokens(&d->model),
         .check_pool = d->options.check_pool,
     };
 
@@ -234,12 +247,14 @@ start_parts(struct kvasird *d)
     };
 
     d->started_us = clock_now_us();
+    TRY(reuse_parse(d->options.reuse, &d->reader.reuse));
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));
     TRY(start_sched(d));
     TRY(memo_new(d->options.memo_memory, &d->reader.memo));
     TRY(memo_new(d->options.memo_memory, &d->reader.registered));
     TRY(start_handoff(d));
+    TRY(adopt_pool(d));
     TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, &d->ingest));
     return router_new(d->dir, &handlers, &d->router);
 }
@@ -270,6 +285,16 @@ unlock_directory(struct kvasird *d)
     d->lock_fd = -1;
 }
 
+/* A pool that is left stays with the supervisor; one that ends takes its memory with it at once. */
+static void
+end_estate(struct kvasird *d)
+{
+    if (!d->leaves_pool) {
+        estate_give_up(&d->estate);
+    }
+    estate_close(&d->estate);
+}
+
 void
 start_undo(struct kvasird *d)
 {
@@ -279,6 +304,7 @@ start_undo(struct kvasird *d)
     peers_close(d);
     handoff_destroy(&d->handoff);
     sched_destroy(&d->sched);
+    end_estate(d);
     calls_destroy(&d->calls);
     memo_destroy(&d->reader.registered);
     memo_destroy(&d->reader.memo);

@@ -9,6 +9,8 @@
 
 static const char domain_pool[] = "kvasir-pool";
 static const char domain_document[] = "kvasir-document";
+static const char domain_at[] = "kvasir-document-at";
+static const char domain_behind[] = "kvasir-document-behind";
 
 /* A hash in the making; once something failed, the rest is skipped and `finish` says so. */
 struct hasher {
@@ -124,6 +126,29 @@ dockey_compute(const uint8_t fingerprint[32], const void *salt, size_t salt_leng
     add_field(&hasher, fingerprint, 32);
     add_field(&hasher, salt, salt_length);
     add_ids(&hasher, ids, id_count);
+    return finish(&hasher, key_out->bytes);
+}
+
+enum status
+dockey_at(const struct dockey *document, uint64_t offset, struct dockey *key_out)
+{
+    struct hasher hasher = start(domain_at);
+    uint8_t bytes[8];
+
+    put_le32(bytes, (uint32_t)offset);
+    put_le32(bytes + 4, (uint32_t)(offset >> 32));
+    add_field(&hasher, document->bytes, DOCKEY_BYTES);
+    add_field(&hasher, bytes, sizeof(bytes));
+    return finish(&hasher, key_out->bytes);
+}
+
+enum status
+dockey_behind(const struct dockey *before, const struct dockey *document, struct dockey *key_out)
+{
+    struct hasher hasher = start(domain_behind);
+
+    add_field(&hasher, before->bytes, DOCKEY_BYTES);
+    add_field(&hasher, document->bytes, DOCKEY_BYTES);
     return finish(&hasher, key_out->bytes);
 }
 

@@ -36,6 +36,15 @@ enum status pool_fingerprint(const struct pool_identity *identity, uint8_t finge
 enum status dockey_compute(const uint8_t fingerprint[32], const void *salt, size_t salt_length,
                            const uint32_t *ids, size_t id_count, struct dockey *key_out);
 
+/* The copy of a document that stands at an offset of prompts for good: domain word
+ * "kvasir-document-at", the document's key, the offset (u64). */
+enum status dockey_at(const struct dockey *document, uint64_t offset, struct dockey *key_out);
+
+/* A document encoded behind others: domain word "kvasir-document-behind", the key of those before
+ * it (so of the whole prompt up to here), its own. */
+enum status dockey_behind(const struct dockey *before, const struct dockey *document,
+                          struct dockey *key_out);
+
 /* The bytes are uniform, so the first eight are a hash as good as any. */
 static inline uint64_t
 dockey_hash(const struct dockey *key)

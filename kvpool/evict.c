@@ -4,9 +4,14 @@
 
 #include <string.h>
 
-static const struct evict_policy_ops *const policies[] = {&evict_lru};
+static const struct evict_policy_ops *const policies[] = {
+    &evict_zipf,
+    &evict_lru,
+    &evict_s3fifo,
+    &evict_arc,
+};
 
-const char *const evict_policy_names[] = {"lru", NULL};
+const char *const evict_policy_names[] = {"zipf", "lru", "s3fifo", "arc", NULL};
 
 const struct evict_policy_ops *
 evict_policy_find(const char *name)

@@ -4,8 +4,8 @@
  * The pool tells the policy what happens to documents (the calls below) and asks for a victim
  * when it is short of blocks.  The victim's tail blocks go first, exactly as many as are missing; a
  * document stays the victim until it is gone or the shortfall is met.  Pinned and referenced
- * documents are never offered.  A policy's clock is the count of requests.  Deterministic for a
- * seed. */
+ * documents are never offered, and what a waiting request needs only when nothing else is left.
+ * A policy's clock is the count of requests.  Deterministic for a seed. */
 #ifndef KVPOOL_EVICT_H
 #define KVPOOL_EVICT_H
 
@@ -17,36 +17,76 @@
 #include "common/status.h"
 #include "kvpool/dockey.h"
 
+#define EVICT_PRIORITY_DEFAULT 50
+#define EVICT_PRIORITY_MAX     100
+
 /* What a policy may know of a document; embedded in the pool's record. */
 struct evict_doc {
-    struct list_node link; /* the policy's own list; unlinked when it has no use for it */
     struct dockey key;
     uint32_t n_tokens;
+    uint32_t n_blocks;        /* that hold all its tokens */
     uint32_t blocks_resident; /* kept up to date by the pool */
     bool is_evictable;        /* kept by the pool: sealed, no reference, no pin, in the index */
+    bool is_awaited;          /* kept by the pool: a request in the queue cites it */
+    /* The policy's own, zero and unlinked when a document comes: */
+    uint8_t mark;
+    uint32_t slot;
+    uint32_t place;
+    struct list_node link;
+};
+
+struct evict_config {
+    uint32_t block_count;
+    uint32_t block_tokens;
+    uint64_t seed;
+    double quadratic_tokens; /* cost of n tokens ~ n + n^2 / (2 * this); 0: ~ n */
+};
+
+/* Why a document leaves. */
+enum evict_end {
+    EVICT_END_EVICTED,   /* the policy said so: worth remembering */
+    EVICT_END_LOST,      /* its build was lost or stopped; somebody may want it again */
+    EVICT_END_FORGOTTEN, /* somebody asked to forget it: all of it */
 };
 
 struct evict_policy;
 
 struct evict_policy_ops {
     const char *name; /* "lru" */
-    enum status (*create)(uint32_t block_count, uint64_t seed, struct evict_policy **policy_out);
+    enum status (*create)(const struct evict_config *config, struct evict_policy **policy_out);
     void (*destroy)(struct evict_policy **policy);
     void (*tick)(struct evict_policy *); /* one request was admitted; its `used` follow */
     /* A request cites it, hit or not; once a request, also before the first `admitted`. */
     void (*used)(struct evict_policy *, struct evict_doc *);
     void (*admitted)(struct evict_policy *, struct evict_doc *);  /* first sealed blocks */
     void (*evictable)(struct evict_policy *, struct evict_doc *); /* is_evictable changed */
-    /* The document leaves: evicted whole, forgotten, or its build was lost.  Its last call. */
-    void (*forgotten)(struct evict_policy *, struct evict_doc *);
+    void (*awaited)(struct evict_policy *, struct evict_doc *);   /* is_awaited changed */
+    /* The document leaves.  Its last call. */
+    void (*forgotten)(struct evict_policy *, struct evict_doc *, enum evict_end end);
     /* The document to lose its tail next, or NULL if none is evictable. */
     struct evict_doc *(*victim)(struct evict_policy *);
+
+    /* The rest may be NULL: the policy has no use for it. */
+
+    /* An operator's wish, 0..EVICT_PRIORITY_MAX; `doc` is NULL while the document is not here. */
+    void (*prioritized)(struct evict_policy *, const struct dockey *key, struct evict_doc *doc,
+                        uint8_t priority);
+    /* What the policy has learned, for the life after a restart.  `saved_bytes` says how much room
+     * `save` needs; it returns how much it used.  `restore` is for a policy that has seen nothing
+     * yet.  ST_INVALID with nothing changed: not written by this policy, or damaged. */
+    size_t (*saved_bytes)(const struct evict_policy *);
+    size_t (*save)(const struct evict_policy *, void *bytes);
+    enum status (*restore)(struct evict_policy *, const void *bytes, size_t size);
 };
 
+extern const struct evict_policy_ops evict_zipf;
 extern const struct evict_policy_ops evict_lru;
+extern const struct evict_policy_ops evict_s3fifo;
+extern const struct evict_policy_ops evict_arc;
 
 /* By name; NULL if there is none.  evict_policy_names: NULL-terminated, for messages and --help. */
 const struct evict_policy_ops *evict_policy_find(const char *name);
 extern const char *const evict_policy_names[];
+#define EVICT_POLICY_NAMES "zipf, lru, s3fifo or arc"
 
 #endif

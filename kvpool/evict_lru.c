@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Least recently used: a document is as old as the last moment at which somebody needed it.
  *
- * The list holds only what may be evicted, oldest first.  A document joins at the young end when
+ * The lists hold only what may be evicted, oldest first.  A document joins at the young end when
  * its last reference or pin goes, and leaves when it is claimed or pinned.  So every call takes
  * constant time, also beside thousands of pinned documents, and `used` has nothing left to do: a
- * document that is cited is referenced, and so not in the list. */
+ * document that is cited is referenced, and so in no list.  What a waiting request needs is in a
+ * list of its own, which is looked at last. */
 #include "kvpool/evict.h"
 
 #include "common/mem.h"
 
 struct evict_policy {
     struct list_node oldest_first; /* of evict_doc.link */
+    struct list_node awaited;
 };
 
 static enum status
-lru_create(uint32_t block_count, uint64_t seed, struct evict_policy **policy_out)
+lru_create(const struct evict_config *config, struct evict_policy **policy_out)
 {
     struct evict_policy *policy = mem_zalloc(1, sizeof(*policy));
 
-    (void)block_count;
-    (void)seed;
+    (void)config;
     if (policy == NULL) {
         return ERR(ST_NO_MEMORY, "eviction policy lru");
     }
     list_init(&policy->oldest_first);
+    list_init(&policy->awaited);
     *policy_out = policy;
     return ST_OK;
 }
@@ -48,27 +50,29 @@ lru_ignore(struct evict_policy *policy, struct evict_doc *doc)
 }
 
 static void
-lru_evictable(struct evict_policy *policy, struct evict_doc *doc)
+lru_place(struct evict_policy *policy, struct evict_doc *doc)
 {
     list_unlink(&doc->link);
     if (doc->is_evictable) {
-        list_push_back(&policy->oldest_first, &doc->link);
+        list_push_back(doc->is_awaited ? &policy->awaited : &policy->oldest_first, &doc->link);
     }
 }
 
 static void
-lru_forgotten(struct evict_policy *policy, struct evict_doc *doc)
+lru_forgotten(struct evict_policy *policy, struct evict_doc *doc, enum evict_end end)
 {
     (void)policy;
+    (void)end;
     list_unlink(&doc->link);
 }
 
 static struct evict_doc *
 lru_victim(struct evict_policy *policy)
 {
-    return list_is_empty(&policy->oldest_first)
-               ? NULL
-               : LIST_ENTRY(policy->oldest_first.next, struct evict_doc, link);
+    struct list_node *list =
+        list_is_empty(&policy->oldest_first) ? &policy->awaited : &policy->oldest_first;
+
+    return list_is_empty(list) ? NULL : LIST_ENTRY(list->next, struct evict_doc, link);
 }
 
 const struct evict_policy_ops evict_lru = {
@@ -78,7 +82,8 @@ const struct evict_policy_ops evict_lru = {
     .tick = lru_tick,
     .used = lru_ignore,
     .admitted = lru_ignore,
-    .evictable = lru_evictable,
+    .evictable = lru_place,
+    .awaited = lru_place,
     .forgotten = lru_forgotten,
     .victim = lru_victim,
 };

@@ -138,6 +138,16 @@ ghosts_find(const struct ghosts *ghosts, const struct dockey *key, int absent)
     return ghost == NULL ? absent : ghost->reason;
 }
 
+int
+ghosts_pop(struct ghosts *ghosts)
+{
+    struct ghost *oldest = LIST_ENTRY(ghosts->oldest_first.next, struct ghost, link);
+
+    assert(!list_is_empty(&ghosts->oldest_first));
+    forget(ghosts, oldest);
+    return oldest->reason;
+}
+
 uint32_t
 ghosts_count(const struct ghosts *ghosts)
 {

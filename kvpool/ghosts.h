@@ -2,7 +2,8 @@
 /* ghosts - why a document that was here is not here any more.
  *
  * A bounded memory of keys, the oldest forgotten first, made whole at the start so that remembering
- * cannot fail.  It only explains misses.  Private to the pool. */
+ * cannot fail.  To the pool it explains misses; policies remember by it what they let go, and the
+ * reason is a number of theirs.  Private to the pool. */
 #ifndef KVPOOL_GHOSTS_H
 #define KVPOOL_GHOSTS_H
 
@@ -22,6 +23,9 @@ void ghosts_add(struct ghosts *ghosts, const struct dockey *key, int reason);
 
 /* Gives the reason and forgets it: the key is back.  `absent` if the key is not known. */
 int ghosts_take(struct ghosts *ghosts, const struct dockey *key, int absent);
+
+/* Forgets the oldest and gives its reason; there is one. */
+int ghosts_pop(struct ghosts *ghosts);
 
 uint32_t ghosts_count(const struct ghosts *ghosts);
 

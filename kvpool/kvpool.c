@@ -49,10 +49,23 @@ check_config(const struct kvpool_config *config)
     return ST_OK;
 }
 
+static enum status
+create_policy(struct kvpool *pool)
+{
+    struct evict_config config = {
+        .block_count = pool->config.block_count,
+        .block_tokens = pool->config.block_tokens,
+        .seed = pool->config.seed,
+        .quadratic_tokens = pool->config.quadratic_tokens,
+    };
+
+    return pool->config.policy->create(&config, &pool->policy);
+}
+
 enum status
 kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
 {
-    uint64_t ghosts = (uint64_t)config->block_count * GHOSTS_PER_BLOCK;
+    uint64_t ghosts = config->is_replay ? 1 : (uint64_t)config->block_count * GHOSTS_PER_BLOCK;
     struct kvpool *pool;
     enum status st;
 
@@ -64,7 +77,10 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     pool->config = *config;
     list_init(&pool->detached);
     list_init(&pool->claims);
-    st = blocks_init(&pool->blocks, config->block_count);
+    st = htab_init(&pool->awaited, awaited_equal);
+    if (st == ST_OK) {
+        st = blocks_init(&pool->blocks, config->block_count);
+    }
     pool->blocks.catalog = config->catalog;
     if (st == ST_OK) {
         st = htab_init(&pool->index, doc_equal);
@@ -73,7 +89,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
         st = ghosts_new((uint32_t)(ghosts < GHOSTS_MAX ? ghosts : GHOSTS_MAX), &pool->ghosts);
     }
     if (st == ST_OK) {
-        st = config->policy->create(config->block_count, config->seed, &pool->policy);
+        st = create_policy(pool);
     }
     if (st != ST_OK) {
         kvpool_destroy(&pool);
@@ -106,6 +122,7 @@ kvpool_destroy(struct kvpool **pool)
     if ((*pool)->policy != NULL) {
         (*pool)->config.policy->destroy(&(*pool)->policy);
     }
+    await_deinit(*pool);
     ghosts_destroy(&(*pool)->ghosts);
     htab_deinit(&(*pool)->index);
     blocks_deinit(&(*pool)->blocks);
@@ -114,17 +131,11 @@ kvpool_destroy(struct kvpool **pool)
 
 /* --- states of a document --------------------------------------------------------------------- */
 
-static uint32_t
-blocks_needed(const struct kvpool *pool, const struct kvpool_doc *doc)
-{
-    return kvpool_blocks_for(pool, doc->policy.n_tokens);
-}
-
 /* Blocks of the document that are not there. */
 static uint32_t
-blocks_missing(const struct kvpool *pool, const struct kvpool_doc *doc)
+blocks_missing(const struct kvpool_doc *doc)
 {
-    return blocks_needed(pool, doc) - doc->policy.blocks_resident;
+    return doc->policy.n_blocks - doc->policy.blocks_resident;
 }
 
 void
@@ -175,6 +186,10 @@ end_doc(struct kvpool *pool, struct kvpool_doc *doc)
 static void
 detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
 {
+    enum evict_end end = reason == KVPOOL_MISS_EVICTED     ? EVICT_END_EVICTED
+                         : reason == KVPOOL_MISS_FORGOTTEN ? EVICT_END_FORGOTTEN
+                                                           : EVICT_END_LOST;
+
     if (doc->pins > 0) {
         doc->pins = 0;
         pool->blocks_pinned -= doc->policy.blocks_resident;
@@ -182,7 +197,7 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
     doc->is_indexed = false;
     kvpool_note_leave(pool, doc);
     kvpool_doc_update_evictable(pool, doc);
-    pool->config.policy->forgotten(pool->policy, &doc->policy);
+    pool->config.policy->forgotten(pool->policy, &doc->policy, end);
     htab_remove(&pool->index, &doc->node);
     ghosts_add(pool->ghosts, &doc->policy.key, (int)reason);
     if (doc->references == 0) {
@@ -200,13 +215,15 @@ begin_build(struct kvpool *pool, struct kvpool_doc *doc, uint64_t builder)
 }
 
 struct kvpool_doc *
-kvpool_doc_new(const struct dockey *key, uint32_t n_tokens)
+kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_tokens)
 {
     struct kvpool_doc *doc = mem_zalloc(1, sizeof(*doc));
 
     if (doc != NULL) {
         doc->policy.key = *key;
         doc->policy.n_tokens = n_tokens;
+        doc->policy.n_blocks = kvpool_blocks_for(pool, n_tokens);
+        doc->policy.is_awaited = await_is_awaited(pool, key);
         list_init(&doc->policy.link);
         list_init(&doc->link);
     }
@@ -280,7 +297,7 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
     struct kvpool_doc *doc = find_doc(pool, &want->key);
 
     if (doc == NULL) {
-        doc = kvpool_doc_new(&want->key, want->n_tokens);
+        doc = kvpool_doc_new(pool, &want->key, want->n_tokens);
         if (doc == NULL
             || htab_insert(&pool->index, dockey_hash(&want->key), &doc->node) != ST_OK) {
             mem_free(doc);
@@ -298,9 +315,9 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
         return ST_OK;
     }
     doc->mark = pool->mark;
-    plan->blocks_whole += blocks_needed(pool, doc);
+    plan->blocks_whole += doc->policy.n_blocks;
     if (!doc_is_building(doc)) {
-        plan->blocks_missing += blocks_missing(pool, doc);
+        plan->blocks_missing += blocks_missing(doc);
     }
     if (doc->policy.is_evictable) {
         plan->blocks_unevictable += doc->policy.blocks_resident;
@@ -344,7 +361,7 @@ check_room(struct kvpool *pool, const struct plan *plan)
 
 /* All that can fail in a claim, except for the lack of blocks. */
 static enum status
-allocate(struct kvpool *pool, const struct plan *plan, size_t want_count, uint32_t own_blocks,
+allocate(const struct plan *plan, size_t want_count, uint32_t own_blocks,
          struct kvpool_claim **claim_out)
 {
     struct kvpool_claim *claim;
@@ -353,7 +370,7 @@ allocate(struct kvpool *pool, const struct plan *plan, size_t want_count, uint32
     {
         struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
 
-        TRY(block_run_new(blocks_needed(pool, doc), &doc->run));
+        TRY(block_run_new(doc->policy.n_blocks, &doc->run));
     }
     claim = mem_zalloc(1, sizeof(*claim) + want_count * sizeof(claim->docs[0]));
     if (claim == NULL) {
@@ -405,6 +422,9 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
 static void
 count_want(struct kvpool_stats *counted, const struct kvpool_want *want)
 {
+    if (want->is_uncounted) {
+        return;
+    }
     if (want->reason == KVPOOL_HIT) {
         counted->doc_hits++;
     } else {
@@ -417,7 +437,7 @@ count_want(struct kvpool_stats *counted, const struct kvpool_want *want)
 static void
 take_missing(struct kvpool *pool, struct kvpool_doc *doc)
 {
-    uint32_t missing = blocks_missing(pool, doc);
+    uint32_t missing = blocks_missing(doc);
 
     blocks_take(&pool->blocks, doc->run, missing);
     doc->policy.blocks_resident += missing;
@@ -494,7 +514,7 @@ kvpool_claim(struct kvpool *pool, struct kvpool_want *wants, size_t want_count, 
         st = check_room(pool, &plan);
     }
     if (st == ST_OK) {
-        st = allocate(pool, &plan, want_count, own_blocks, &claim);
+        st = allocate(&plan, want_count, own_blocks, &claim);
     }
     if (st != ST_OK) {
         drop_plan(pool, &plan, wants, want_count);
@@ -566,7 +586,7 @@ void
 kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
 {
     assert(doc_is_building(doc));
-    assert(blocks_missing(pool, doc) == 0);
+    assert(blocks_missing(doc) == 0);
     doc->builder = 0;
     doc->origin = origin;
     kvpool_note_seal(pool, doc);

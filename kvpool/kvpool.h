@@ -40,6 +40,8 @@ struct kvpool_config {
     /* Where every change is noted in the same turn, for the next process; NULL: nowhere.  Empty, or
      * kvpool_adopt follows.  Outlives the pool. */
     struct catalog *catalog;
+    double quadratic_tokens; /* as in struct evict_config */
+    bool is_replay;          /* nobody will ask why a document is missing: spare that memory */
 };
 
 enum kvpool_miss {
@@ -58,6 +60,7 @@ struct kvpool_want {
     struct dockey key;
     uint32_t n_tokens;   /* 0 is fine: no block, no document, always a hit */
     const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
+    bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
@@ -143,6 +146,28 @@ enum status kvpool_forget(struct kvpool *pool, const struct dockey *key);
  * ST_UNAVAILABLE while not sealed whole; ST_NO_MEMORY beyond pin_share_max (detail: both sizes). */
 enum status kvpool_pin(struct kvpool *pool, const struct dockey *key);
 enum status kvpool_unpin(struct kvpool *pool, const struct dockey *key);
+
+/* --- advice to the policy --------------------------------------------------------------------- */
+
+/* A request that waits cites these documents, here or not: until kvpool_unawait with the same wants
+ * they go only when nothing else is left.  ST_NO_MEMORY: not noted, so not to be taken back. */
+enum status kvpool_await(struct kvpool *pool, const struct kvpool_want *wants, size_t want_count);
+void kvpool_unawait(struct kvpool *pool, const struct kvpool_want *wants, size_t want_count);
+
+/* How much an operator cares, 0..EVICT_PRIORITY_MAX; EVICT_PRIORITY_DEFAULT is as everybody, ten
+ * more double a document's value, ten less halve it.  Here or not, and as long as the policy
+ * remembers the document.  ST_INVALID: out of range; ST_UNAVAILABLE: the policy knows none. */
+enum status kvpool_prioritize(struct kvpool *pool, const struct dockey *key, uint32_t priority);
+
+/* What the policy has learned, to be kept over a restart; NULL bytes: how much room that needs, 0
+ * if the policy keeps nothing.  Returns how many bytes were written. */
+size_t kvpool_policy_save(const struct kvpool *pool, void *bytes);
+/* For a pool that no document has come to.  ST_INVALID with nothing changed: another policy's,
+ * or damaged.  A document that is adopted later finds its history by its key. */
+enum status kvpool_policy_restore(struct kvpool *pool, const void *bytes, size_t size);
+
+/* The policy itself, for what it can show. */
+const struct evict_policy *kvpool_policy(const struct kvpool *pool);
 
 /* Evicts `blocks` blocks, or as many as can go; returns how many.  For operators and tests. */
 uint32_t kvpool_evict(struct kvpool *pool, uint32_t blocks);

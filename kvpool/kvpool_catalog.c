@@ -116,7 +116,7 @@ require_doc(struct kvpool *pool, const struct catalog_record *record, struct kvp
     struct kvpool_doc *doc = find_doc(pool, &record->key);
 
     if (doc == NULL) {
-        doc = kvpool_doc_new(&record->key, record->n_tokens);
+        doc = kvpool_doc_new(pool, &record->key, record->n_tokens);
         if (doc == NULL
             || block_run_new(kvpool_blocks_for(pool, record->n_tokens), &doc->run) != ST_OK
             || htab_insert(&pool->index, dockey_hash(&record->key), &doc->node) != ST_OK) {
@@ -187,7 +187,6 @@ index_head(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count,
     if (doc->generation > pool->generation) {
         pool->generation = doc->generation;
     }
-    pool->config.policy->used(pool->policy, &doc->policy);
     pool->config.policy->admitted(pool->policy, &doc->policy);
     kvpool_doc_update_evictable(pool, doc);
     adopted->documents++;

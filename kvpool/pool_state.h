@@ -41,6 +41,7 @@ struct kvpool {
     struct kvpool_config config;
     struct blocks blocks;
     struct htab index;         /* kvpool_doc.node by key */
+    struct htab awaited;       /* by key, with a count; kvpool_await.c */
     struct list_node detached; /* kvpool_doc.link: out of the index, still referenced */
     struct list_node claims;   /* kvpool_claim.link */
     struct ghosts *ghosts;     /* enum kvpool_miss by key */
@@ -55,7 +56,8 @@ struct kvpool {
 };
 
 /* kvpool.c: a record without blocks, NULL if there is no memory; and its end. */
-struct kvpool_doc *kvpool_doc_new(const struct dockey *key, uint32_t n_tokens);
+struct kvpool_doc *kvpool_doc_new(const struct kvpool *pool, const struct dockey *key,
+                                  uint32_t n_tokens);
 void kvpool_doc_free(struct kvpool_doc *doc);
 /* Brings is_evictable, the count of evictable blocks and the policy up to date. */
 void kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc);
@@ -69,6 +71,11 @@ void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint
 
 /* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
+
+/* kvpool_await.c */
+bool awaited_equal(const struct htab_node *node, const void *key);
+bool await_is_awaited(const struct kvpool *pool, const struct dockey *key);
+void await_deinit(struct kvpool *pool);
 
 static inline bool
 doc_is_building(const struct kvpool_doc *doc)

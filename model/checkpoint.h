@@ -43,9 +43,9 @@ const struct model_config *checkpoint_config(const struct checkpoint *checkpoint
  */
 const struct tokenizer *checkpoint_tokenizer(const struct checkpoint *checkpoint);
 
-/* Which files these are, at no cost: SHA-256 over what the system says of each (device, inode, size,
- * times).  Whoever opens the same on this host has the same fingerprint.  ST_UNAVAILABLE: it is in
- * memory, not in files. */
+/* Which files these are, at no cost: SHA-256 over what the system says of each (device, inode,
+ * size, times).  Whoever opens the same on this host has the same fingerprint.  ST_UNAVAILABLE: it
+ * is in memory, not in files. */
 enum status checkpoint_identity(const struct checkpoint *checkpoint, uint8_t identity_out[32]);
 
 /* SHA-256 over all that a result depends on: the file, or the files of the directory, or the

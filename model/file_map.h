@@ -23,7 +23,7 @@ struct file_map {
     struct file_identity identity;
 };
 
-#define FILE_MAP_LEAF ((size_t)64 << 20) /* bytes */
+#define FILE_MAP_LEAF ((size_t)128 << 20) /* bytes */
 
 /* ST_INVALID: no regular file, or empty; ST_NOT_FOUND; ST_SYSTEM if it can't be opened or mapped.
  */

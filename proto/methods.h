@@ -26,6 +26,8 @@
     X(METHOD_WARM, "/kvasir.v1.Documents/Warm", document_ref, empty, false, false)                 \
     X(METHOD_FORGET, "/kvasir.v1.Documents/Forget", document_ref, empty, false, false)             \
     X(METHOD_CORPUS, "/kvasir.v1.Documents/Corpus", corpus_request, corpus_reply, false, false)    \
+    X(METHOD_PRIORITIZE, "/kvasir.v1.Documents/Prioritize", prioritize_request, empty, false,      \
+      false)                                                                                       \
     X(METHOD_STATS, "/kvasir.v1.Admin/Stats", empty, stats_reply, false, true)                     \
     X(METHOD_WORKERS, "/kvasir.v1.Admin/Workers", empty, workers_reply, false, true)               \
     X(METHOD_REQUESTS, "/kvasir.v1.Admin/Requests", empty, requests_reply, false, true)            \
@@ -34,6 +36,7 @@
     X(METHOD_EVICT, "/kvasir.v1.Admin/Evict", evict_request, evict_reply, false, true)             \
     X(METHOD_DRAIN, "/kvasir.v1.Admin/Drain", drain_request, empty, false, true)                   \
     X(METHOD_CONFIG, "/kvasir.v1.Admin/Config", empty, config_reply, false, true)                  \
+    X(METHOD_WHATIF, "/kvasir.v1.Admin/WhatIf", what_if_request, what_if_reply, false, true)       \
     X(METHOD_HEALTH, "/kvasir.v1.Health/Check", empty, health_reply, false, false)                 \
     X(METHOD_METRICS, "/kvasir.v1.Health/Metrics", empty, stats_reply, false, false)
 

@@ -1,211 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/attach.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "common/notify.h"
 #include "kvpool/dockey.h"
 #include "kvpool/kvpool.h"
+#include "worker/attach_talk.h"
 #include "worker/llama.h"
 #include "worker/load_weights.h"
 #include "worker/weights_record.h"
 
 #include "kvasir/v1/worker.pb-c.h"
 
-#define DATAGRAM_BYTES_MAX (64u << 10)
-#define ARENAS_MAX         2 /* KV and weights */
-#define PATIENCE_MS        5000
-#define SHARE_GRAIN        (2u << 20) /* bytes in which a device gives memory: a share is no more */
-/* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
-#define EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
-
-/* Only a courtesy: what we do goes on without it. */
-static void
-tell_supervisor(const char *lines)
-{
-    (void)notify_send(lines);
-}
-
-/* --- datagrams with file descriptors ------------------------------------------------- */
-
-static void
-close_fds(int fds[ARENAS_MAX])
-{
-    for (size_t i = 0; i < ARENAS_MAX; i++) {
-        if (fds[i] >= 0) {
-            (void)close(fds[i]);
-            fds[i] = -1;
-        }
-    }
-}
-
-static enum status
-send_datagram(int socket, const ProtobufCMessage *message, const int *fds, size_t n_fds)
-{
-    struct wire_buffer buffer = {0};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * ARENAS_MAX)];
-    } control = {0};
-
-    TRY(wire_pack(&buffer, message));
-    struct iovec iov = {.iov_base = buffer.bytes, .iov_len = buffer.length};
-    struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
-
-    if (n_fds > 0) {
-        header.msg_control = control.bytes;
-        header.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
-        struct cmsghdr *cmsg = CMSG_FIRSTHDR(&header);
-
-        cmsg->cmsg_level = SOL_SOCKET;
-        cmsg->cmsg_type = SCM_RIGHTS;
-        cmsg->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
-        memcpy(CMSG_DATA(cmsg), fds, sizeof(int) * n_fds);
-    }
-    ssize_t sent;
-
-    do {
-        sent = sendmsg(socket, &header, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    int error = errno;
-
-    wire_buffer_deinit(&buffer);
-    return sent >= 0 ? ST_OK : ERR(ST_UNAVAILABLE, "attach socket: %s", strerror(error));
-}
-
-/* Takes the fds of a datagram; what is too many is closed. */
-static size_t
-take_fds(struct msghdr *header, int fds[ARENAS_MAX])
-{
-    size_t n = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
-            continue;
-        }
-        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-            int fd;
-
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-            if (n < ARENAS_MAX) {
-                fds[n++] = fd;
-            } else {
-                (void)close(fd);
-            }
-        }
-    }
-    return n;
-}
-
-/* Waits as long as kvasird is there: another worker may be creating an arena first. */
-static enum status
-wait_readable(int socket, int stop_fd)
-{
-    struct pollfd items[] = {{.fd = socket, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
-
-    for (;;) {
-        int n = poll(items, 2, PATIENCE_MS);
-
-        if (n < 0 && errno != EINTR) {
-            return ERR(ST_SYSTEM, "poll: %s", strerror(errno));
-        }
-        if (n > 0 && items[1].revents != 0) {
-            return ERR(ST_UNAVAILABLE, "told to stop while attaching");
-        }
-        if (n > 0 && items[0].revents != 0) {
-            return ST_OK;
-        }
-        if (n == 0) {
-            tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=waiting for another worker");
-        }
-    }
-}
-
-static enum status
-receive_reply(struct attachment *a, int stop_fd, int fds[ARENAS_MAX],
-              const Kvasir__V1__AttachReply **reply_out)
-{
-    static uint8_t bytes[DATAGRAM_BYTES_MAX]; /* one attach a process */
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * 4)];
-    } control;
-    struct iovec iov = {.iov_base = bytes, .iov_len = sizeof(bytes)};
-    struct msghdr header = {.msg_iov = &iov,
-                            .msg_iovlen = 1,
-                            .msg_control = control.bytes,
-                            .msg_controllen = sizeof(control.bytes)};
-    const ProtobufCMessage *message = NULL;
-    ssize_t n;
-
-    TRY(wait_readable(a->socket, stop_fd));
-    do {
-        n = recvmsg(a->socket, &header, MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
-    if (n <= 0) {
-        return ERR(ST_UNAVAILABLE, "kvasird closed the attach socket%s%s", n < 0 ? ": " : "",
-                   n < 0 ? strerror(errno) : "");
-    }
-    (void)take_fds(&header, fds);
-    if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-        return ERR(ST_INVALID, "attach reply of more than %u bytes or too many fds",
-                   DATAGRAM_BYTES_MAX);
-    }
-    wire_arena_reset(a->replies);
-    TRY(wire_unpack(a->replies, &kvasir__v1__attach_reply__descriptor, bytes, (size_t)n,
-                    DATAGRAM_BYTES_MAX, &message));
-    *reply_out = (const Kvasir__V1__AttachReply *)message;
-    if ((*reply_out)->is_refused) {
-        return ERR(ST_INVALID, "kvasird refuses this worker: %s",
-                   (*reply_out)->reason != NULL ? (*reply_out)->reason : "no reason given");
-    }
-    return ST_OK;
-}
-
-static enum status
-connect_daemon(const char *runtime_dir, int *socket_out)
-{
-    char dir[ENDPOINT_PATH_MAX];
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-    TRY(endpoint_dir(runtime_dir, dir));
-    TRY(endpoint_path(dir, ENDPOINT_ATTACH, addr.sun_path));
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-    if (fd < 0) {
-        return ERR(ST_SYSTEM, "attach socket: %s", strerror(errno));
-    }
-    if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) != 0) {
-        int error = errno;
-
-        (void)close(fd);
-        return ERR(ST_UNAVAILABLE, "no kvasird at %s: %s", addr.sun_path, strerror(error));
-    }
-    *socket_out = fd;
-    return ST_OK;
-}
-
-/* The end of kvasird's process, however it ends, becomes readable.  Where pids are not visible
- * (another pid namespace) its silence must do. */
-static int
-open_daemon_pidfd(int socket)
-{
-    struct ucred peer = {0};
-    socklen_t length = sizeof(peer);
-
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
-        return -1;
-    }
-    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
-}
+#define SHARE_GRAIN (2u << 20) /* bytes in which a device gives memory: a share is no more */
 
 /* --- what kvasird asks for ----------------------------------------------------------- */
 
@@ -215,6 +25,10 @@ take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32
     a->heartbeat_ms = reply->heartbeat_ms;
     a->step_tokens = reply->step_tokens;
     a->is_deterministic = reply->is_deterministic;
+    a->orphan_timeout_ms = reply->orphan_timeout_ms;
+    if (reply->has_pool_id && reply->pool_id.len == sizeof(a->pool_id)) {
+        memcpy(a->pool_id, reply->pool_id.data, sizeof(a->pool_id));
+    }
     if (reply->model_path == NULL || reply->worker_endpoint == NULL || reply->heartbeat_ms == 0) {
         return ERR(ST_INVALID, "attach reply without model_path, worker_endpoint or heartbeat_ms");
     }
@@ -264,7 +78,7 @@ take_fingerprint(struct attachment *a, const Kvasir__V1__AttachReply *reply)
         memcpy(a->model.fingerprint, fingerprint->data, sizeof(a->model.fingerprint));
         return ST_OK;
     }
-    tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=hashing the model");
+    talk_tell_supervisor(TALK_EXTEND_TIMEOUT "\nSTATUS=hashing the model");
     TRY(checkpoint_fingerprint(a->checkpoint, a->model.fingerprint));
     return check_fingerprint("checkpoint", *fingerprint, a->model.fingerprint);
 }
@@ -277,7 +91,7 @@ open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
                                      .kv_layout = kind->kv_layout,
                                      .block_tokens = reply->block_tokens};
 
-    tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=opening the model");
+    talk_tell_supervisor(TALK_EXTEND_TIMEOUT "\nSTATUS=opening the model");
     TRY(checkpoint_open(reply->model_path, &a->checkpoint));
     a->model = *checkpoint_config(a->checkpoint);
     TRY(take_fingerprint(a, reply));
@@ -305,9 +119,9 @@ report_progress(void *arg, size_t bytes_done, size_t bytes_total)
 
     if (percent >= *percent_told + 10) {
         *percent_told = percent;
-        (void)snprintf(line, sizeof(line), EXTEND_TIMEOUT "\nSTATUS=loading weights, %d %%",
+        (void)snprintf(line, sizeof(line), TALK_EXTEND_TIMEOUT "\nSTATUS=loading weights, %d %%",
                        percent);
-        tell_supervisor(line);
+        talk_tell_supervisor(line);
     }
 }
 
@@ -404,7 +218,7 @@ struct arena_order {
 };
 
 static enum status
-read_orders(const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX], struct arena_order *kv,
+read_orders(const Kvasir__V1__AttachReply *reply, int fds[TALK_FDS_MAX], struct arena_order *kv,
             struct arena_order *weights)
 {
     size_t next_fd = 0;
@@ -417,7 +231,7 @@ read_orders(const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX], struct ar
         if ((!is_kv && info->kind != KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS) || order->is_given) {
             return ERR(ST_INVALID, "an arena of kind %d: unknown, or there twice", (int)info->kind);
         }
-        if (info->is_present && (next_fd >= ARENAS_MAX || fds[next_fd] < 0)) {
+        if (info->is_present && (next_fd >= TALK_FDS_MAX || fds[next_fd] < 0)) {
             return ERR(ST_INVALID, "an arena that is present comes without its fd");
         }
         *order = (struct arena_order){
@@ -445,7 +259,7 @@ take_fd(int *fd)
  * that is left.  Takes every fd that it uses out of `fds`. */
 static enum status
 take_arenas(const struct attach_options *options, struct attachment *a,
-            const Kvasir__V1__AttachReply *reply, int fds[ARENAS_MAX])
+            const Kvasir__V1__AttachReply *reply, int fds[TALK_FDS_MAX])
 {
     struct arena_order kv = {0};
     struct arena_order weights = {0};
@@ -457,7 +271,7 @@ take_arenas(const struct attach_options *options, struct attachment *a,
                            : map_weights(a, weights.mechanism, take_fd(weights.fd)));
     TRY(kind->free_bytes(&a->memory.free_after_weights));
     if (options->make_workspace != NULL) {
-        tell_supervisor(EXTEND_TIMEOUT "\nSTATUS=making the workspace");
+        talk_tell_supervisor(TALK_EXTEND_TIMEOUT "\nSTATUS=making the workspace");
         TRY(options->make_workspace(options->arg, a));
     }
     TRY(kind->free_bytes(&a->memory.free_after_workspace));
@@ -470,8 +284,8 @@ static enum status
 answer(struct attachment *a)
 {
     Kvasir__V1__Attached attached = KVASIR__V1__ATTACHED__INIT;
-    Kvasir__V1__ArenaInfo infos[ARENAS_MAX];
-    Kvasir__V1__ArenaInfo *list[ARENAS_MAX] = {&infos[0], &infos[1]};
+    Kvasir__V1__ArenaInfo infos[TALK_FDS_MAX];
+    Kvasir__V1__ArenaInfo *list[TALK_FDS_MAX] = {&infos[0], &infos[1]};
     const struct {
         bool is_made;
         Kvasir__V1__ArenaKind kind;
@@ -480,11 +294,11 @@ answer(struct attachment *a)
         {a->has_made_kv, KVASIR__V1__ARENA_KIND__ARENA_KV, a->kv},
         {a->has_made_weights, KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS, a->weights},
     };
-    char mechanisms[ARENAS_MAX][16]; /* protobuf-c takes no const strings */
-    int fds[ARENAS_MAX];
+    char mechanisms[TALK_FDS_MAX][16]; /* protobuf-c takes no const strings */
+    int fds[TALK_FDS_MAX];
     size_t n = 0;
 
-    for (size_t i = 0; i < ARENAS_MAX; i++) {
+    for (size_t i = 0; i < TALK_FDS_MAX; i++) {
         if (arenas[i].is_made) {
             kvasir__v1__arena_info__init(&infos[n]);
             infos[n].has_kind = true;
@@ -507,13 +321,13 @@ answer(struct attachment *a)
     attached.block_count = a->block_count;
     attached.has_pool_fingerprint = true;
     attached.pool_fingerprint = (ProtobufCBinaryData){.len = 32, .data = a->pool_fingerprint};
-    return send_datagram(a->socket, &attached.base, fds, n);
+    return talk_send(a->socket, &attached.base, fds, n);
 }
 
 /* --- the talk ------------------------------------------------------------------------ */
 
 static enum status
-talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_MAX])
+talk(const struct attach_options *options, struct attachment *a, int fds[TALK_FDS_MAX])
 {
     Kvasir__V1__Attach attach = KVASIR__V1__ATTACH__INIT;
     const Kvasir__V1__AttachReply *reply = NULL;
@@ -521,6 +335,8 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
     char backend[DEVICE_NAME_MAX];
 
     a->device = options->device;
+    a->runtime_dir = options->runtime_dir;
+    a->seqs_max = options->seqs_max;
     (void)snprintf(device, sizeof(device), "%s", a->device->name);
     (void)snprintf(backend, sizeof(backend), "%s", a->device->kind->name);
     attach.has_version = true;
@@ -530,16 +346,16 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
     attach.has_seqs_max = true;
     attach.seqs_max = options->seqs_max;
     TRY(wire_arena_new(&a->replies));
-    TRY(connect_daemon(options->runtime_dir, &a->socket));
-    a->daemon_pidfd = open_daemon_pidfd(a->socket);
-    TRY(send_datagram(a->socket, &attach.base, NULL, 0));
-    TRY(receive_reply(a, options->stop_fd, fds, &reply));
+    TRY(talk_connect(options->runtime_dir, &a->socket));
+    a->daemon_pidfd = talk_daemon_pidfd(a->socket);
+    TRY(talk_send(a->socket, &attach.base, NULL, 0));
+    TRY(talk_receive(a, options->stop_fd, fds, &reply));
     TRY(take_settings(a, reply, options->seqs_max));
     TRY(open_model(a, reply));
     TRY(take_arenas(options, a, reply, fds));
     TRY(answer(a));
-    close_fds(fds);
-    TRY(receive_reply(a, options->stop_fd, fds, &reply));
+    talk_close_fds(fds);
+    TRY(talk_receive(a, options->stop_fd, fds, &reply));
     a->worker = reply->worker;
     a->incarnation = reply->incarnation;
     (void)close(a->socket);
@@ -550,13 +366,13 @@ talk(const struct attach_options *options, struct attachment *a, int fds[ARENAS_
 enum status
 attach_open(const struct attach_options *options, struct attachment *attachment)
 {
-    int fds[ARENAS_MAX] = {-1, -1};
+    int fds[TALK_FDS_MAX] = {-1, -1};
 
     attachment->socket = -1;
     attachment->daemon_pidfd = -1;
     enum status st = talk(options, attachment, fds);
 
-    close_fds(fds);
+    talk_close_fds(fds);
     if (st != ST_OK) {
         attach_close(attachment);
     }

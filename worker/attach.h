@@ -45,6 +45,11 @@ struct attachment {
     uint64_t incarnation;
     char worker_endpoint[ENDPOINT_URL_MAX];
     uint32_t heartbeat_ms;
+    uint32_t orphan_timeout_ms; /* to wait for a next kvasird when this one is gone */
+    uint8_t pool_id[16];        /* by which the next one knows what is mapped here */
+    uint64_t life;              /* of the kvasird that took us back; 0: the first */
+    const char *runtime_dir;
+    uint32_t seqs_max;
     uint32_t step_tokens;
     bool is_deterministic;
 
@@ -67,6 +72,11 @@ struct attachment {
  * ST_INVALID: refused, or kvasird says something that this worker cannot be; ST_UNAVAILABLE: no
  * daemon, it went away, or stop_fd. */
 enum status attach_open(const struct attach_options *options, struct attachment *attachment);
+
+/* Comes back to a kvasird of the same pool after its predecessor is gone: number, incarnation and
+ * mappings stay, life and endpoints are new.  ST_UNAVAILABLE: nobody is there, try again;
+ * ST_INVALID: this worker is of no use to it and must start anew. */
+enum status attach_again(struct attachment *attachment, int stop_fd);
 
 /* Unmaps and closes all; a zeroed struct is fine. */
 void attach_close(struct attachment *attachment);

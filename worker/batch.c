@@ -52,7 +52,14 @@ batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits)
         }
     }
     for (uint32_t i = 0; i < count && left.rows > 0; i++) {
-        if (!items[i].is_decoding && deps_complete(items, i)) {
+        if (!items[i].is_decoding && !items[i].is_background && deps_complete(items, i)) {
+            give(&items[i], &left);
+        }
+    }
+    bool is_idle = left.rows == limits.rows;
+
+    for (uint32_t i = 0; i < count && is_idle && left.rows > 0; i++) {
+        if (items[i].is_background && deps_complete(items, i)) {
             give(&items[i], &left);
         }
     }

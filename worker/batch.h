@@ -13,7 +13,10 @@
  * A device also bounds the segments of a step and its (row, segment) pairs.  A sequence for which
  * no pair is left waits, decoding or not; requests with thousands of documents get there.
  *
- * Nothing starves: decoding sequences are bounded in number and end, and among the others the
+ * Builds in the background (documents encoded before anyone asks) run only in a step in which
+ * nothing else can: they cost a request at most the step that runs when it comes.
+ *
+ * Nothing else starves: decoding sequences are bounded in number and end, and among the others the
  * oldest always goes first. */
 #ifndef WORKER_BATCH_H
 #define WORKER_BATCH_H
@@ -23,6 +26,7 @@
 
 struct batch_item {
     bool is_decoding;     /* past its prompt */
+    bool is_background;   /* runs only in a step in which nothing else does */
     uint32_t rows_left;   /* tokens whose KV is not written yet */
     uint32_t slots_left;  /* tokens that its blocks have room for; less than rows_left: it stalls */
     const uint32_t *deps; /* [n_deps] earlier items of the table that must be complete */

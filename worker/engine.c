@@ -41,6 +41,7 @@ allocate_step(struct engine *engine)
     }
     engine->plan = &engine->plans[0];
     engine->next = &engine->plans[1];
+    TRY(copies_init(&engine->copies, config->ops, config->layout, config->model->inv_freq));
     TRY(htab_init(&engine->requests, sequence_has_id));
     return htab_init(&engine->builds, sequence_has_id);
 }
@@ -115,6 +116,7 @@ engine_destroy(struct engine **engine)
     destroy_all(&e->gone);
     htab_deinit(&e->requests);
     htab_deinit(&e->builds);
+    copies_deinit(&e->copies);
     llama_destroy(&e->llama);
     report_deinit(&e->report);
     plan_deinit(&e->plans[0]);
@@ -149,7 +151,7 @@ has_step_room(const struct engine *engine)
 
     return engine_open(engine) <= engine->sequences_made && room->segs <= made->segs
            && room->block_ids <= made->block_ids && room->partials <= made->partials
-           && room->history <= made->history;
+           && room->copies <= made->copies && room->history <= made->history;
 }
 
 enum status
@@ -164,12 +166,14 @@ engine_make_room(struct engine *engine)
         .segs = grown(made->segs, engine->room.segs),
         .block_ids = grown(made->block_ids, engine->room.block_ids),
         .partials = grown(made->partials, engine->room.partials),
+        .copies = grown(made->copies, engine->room.copies),
         .history = grown(made->history, engine->room.history),
     };
     engine->sequences_made = grown(engine->sequences_made, engine_open(engine));
     engine->is_next_ready = false; /* its arrays go */
     TRY(plan_reserve(&engine->plans[0], engine->sequences_made, made));
     TRY(plan_reserve(&engine->plans[1], engine->sequences_made, made));
+    TRY(copies_reserve(&engine->copies, made->copies));
     return llama_reserve(engine->llama, made);
 }
 
@@ -188,6 +192,7 @@ engine_count_room(struct engine *engine, const struct sequence *seq, bool is_add
     sum->segs += is_added ? room.segs : -room.segs;
     sum->block_ids += is_added ? room.block_ids : -room.block_ids;
     sum->partials += is_added ? room.partials : -room.partials;
+    sum->copies += is_added ? room.copies : -room.copies;
     sum->history += is_added ? room.history : -room.history;
 }
 
@@ -244,9 +249,11 @@ draw_tokens(struct engine *engine)
 
         engine->params[i] = seq->sampling;
         engine->params[i].counter = seq->n_ids - seq->n_prompt;
-        /* The penalty is on the query and the answer: the ids of documents are not known here. */
-        engine->params[i].history = seq->ids;
-        engine->params[i].n_history = seq->sampling.repetition_penalty != 1.0f ? seq->n_ids : 0;
+        /* The penalty is on the query and the answer: mostly the documents' ids are not known
+         * here. */
+        engine->params[i].history = seq->ids + seq->n_documents;
+        engine->params[i].n_history =
+            seq->sampling.repetition_penalty != 1.0f ? seq->n_ids - seq->n_documents : 0;
     }
     return llama_draw(engine->llama, 0, n, engine->params, engine->draws);
 }
@@ -286,6 +293,8 @@ take_token(struct engine *engine, struct sequence *seq)
         result->has_tokens_reused = true;
         result->tokens_reused += seq->segs[i].n_tokens;
     }
+    result->has_own_tokens_reused = is_first;
+    result->own_tokens_reused = is_first ? seq->n_reused : 0;
     report_result(&engine->report, result);
     if (result->finish != KVASIR__V1__FINISH_REASON__FINISH_NONE) {
         report_released(&engine->report, seq->id);
@@ -327,6 +336,9 @@ seal(struct engine *engine, struct sequence *build)
                 reader->segs[i].build = 0;
             }
         }
+        if (reader->source_build == build->id) {
+            reader->source_build = 0;
+        }
     }
     engine_retire(engine, build);
 }
@@ -342,6 +354,26 @@ seal_complete(struct engine *engine)
             seal(engine, seq);
         }
     }
+}
+
+/* Enqueues the copies whose sources are there, so that this step may read them. */
+static enum status
+make_copies(struct engine *engine, bool *has_copies_out)
+{
+    LIST_FOR_EACH(n, &engine->order)
+    {
+        struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+        uint32_t first = seq->n_cached / engine->limits.block_tokens;
+
+        if (seq->is_copy && seq->source_build == 0 && seq->n_cached < seq->n_ids) {
+            copies_add(&engine->copies, seq->source_blocks + first, seq->blocks + first,
+                       seq->n_blocks - first, seq->own_offset);
+            seq->n_cached = seq->n_ids;
+            engine->is_next_ready = false; /* its readers may run now */
+        }
+    }
+    *has_copies_out = engine->copies.n > 0;
+    return copies_run(&engine->copies, engine->config.kv, engine->config.block_count);
 }
 
 /* Chooses the plan of this step: what was made while the last one ran, if that still holds. */
@@ -398,11 +430,16 @@ enum status
 engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
 {
     engine_forget_last_step(engine);
+    bool has_copies = false;
+
+    TRY(make_copies(engine, &has_copies));
     TRY(begin_step(engine));
     uint32_t rows = engine->plan->step.n_rows;
 
     if (rows > 0) {
         TRY(run_step(engine));
+    } else if (has_copies) {
+        TRY(engine->config.ops->finish(engine->config.ops));
     }
     seal_complete(engine);
     *step_out = report_finish(&engine->report, rows, engine->plan->rows_built);

@@ -47,7 +47,7 @@ void engine_place_kv(struct engine *engine, void *kv, uint32_t block_count);
 /* Lets the calling thread run steps; once, before its first. */
 enum status engine_bind(const struct engine *engine);
 
-/* Takes in Assign, Grant, Stop or StopBuild; other bodies do nothing.  Copies what it keeps.
+/* Takes in Assign, Grant, Stop, StopBuild or Reset; other bodies do nothing.  Copies what it keeps.
  * Refusals are reported by the next step: an error and `released` for the request, `builds_dropped`
  * for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
 enum status engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message);

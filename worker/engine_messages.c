@@ -3,6 +3,7 @@
 #include "worker/engine.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/log.h"
 #include "worker/engine_state.h"
@@ -48,62 +49,52 @@ admit(struct engine *engine, struct sequence *seq)
     return ST_OK;
 }
 
+/* What a sequence waits for becomes as old as it is, and is no longer in the background unless it
+ * is itself; what was sealed meanwhile is readable: *build is 0 then. */
 static enum status
-admit_build(struct engine *engine, const Kvasir__V1__Build *build, uint64_t order)
+join_build(struct engine *engine, const struct sequence *seq, const char *what, uint32_t n_tokens,
+           uint64_t *build)
 {
-    struct sequence *seq = NULL;
+    struct sequence *found = *build == 0 ? NULL : engine_find(&engine->builds, *build);
 
-    if (build->build == 0 || engine_find(&engine->builds, build->build) != NULL) {
-        return ERR(ST_INVALID, "build %" PRIu64 " is open already, or no id", build->build);
+    if (*build == 0) {
+        return ST_OK;
     }
-    TRY(sequence_new_build(build, order, &engine->limits, &seq));
-    enum status st = admit(engine, seq);
-
-    if (st != ST_OK) {
-        sequence_destroy(&seq);
+    if (found == NULL && !was_sealed(engine, *build)) {
+        return ERR(ST_INVALID, "%s waits for build %" PRIu64 ": there is none", what, *build);
     }
-    return st;
-}
-
-/* Builds that a request waits for become as old as it is; those sealed meanwhile are readable. */
-static enum status
-join_builds(struct engine *engine, struct sequence *seq)
-{
-    for (uint32_t i = 0; i < seq->n_segs; i++) {
-        struct sequence_segment *seg = &seq->segs[i];
-
-        if (seg->build == 0) {
-            continue;
-        }
-        struct sequence *build = engine_find(&engine->builds, seg->build);
-
-        if (build == NULL && !was_sealed(engine, seg->build)) {
-            return ERR(ST_INVALID, "segment %u waits for build %" PRIu64 ": there is none", i,
-                       seg->build);
-        }
-        if (build == NULL) {
-            seg->build = 0;
-        } else if (build->n_ids != seg->n_tokens) {
-            return ERR(ST_INVALID, "segment %u of %u tokens: build %" PRIu64 " makes %u", i,
-                       seg->n_tokens, seg->build, build->n_ids);
-        } else if (build->order > seq->order) {
-            build->order = seq->order;
-            list_unlink(&build->link);
-            link_in_order(engine, build);
-        }
+    if (found == NULL) {
+        *build = 0;
+        return ST_OK;
+    }
+    if (found->n_ids != n_tokens) {
+        return ERR(ST_INVALID, "%s of %u tokens: build %" PRIu64 " makes %u", what, n_tokens,
+                   *build, found->n_ids);
+    }
+    found->is_background = found->is_background && seq->is_background;
+    if (found->order > seq->order) {
+        found->order = seq->order;
+        list_unlink(&found->link);
+        link_in_order(engine, found);
     }
     return ST_OK;
 }
 
 static enum status
-admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
+join_builds(struct engine *engine, struct sequence *seq)
 {
-    struct sequence *seq = NULL;
+    char what[32];
 
-    if (engine->requests.count >= engine->config.seqs_max) {
-        return ERR(ST_INVALID, "over credit: %u requests run", engine->config.seqs_max);
+    for (uint32_t i = 0; i < seq->n_segs; i++) {
+        (void)snprintf(what, sizeof(what), "segment %u", i);
+        TRY(join_build(engine, seq, what, seq->segs[i].n_tokens, &seq->segs[i].build));
     }
-    TRY(sequence_new_request(assign, &engine->limits, engine->config.tokenizer, &seq));
+    return join_build(engine, seq, "copy", seq->n_ids, &seq->source_build);
+}
+
+static enum status
+join_and_admit(struct engine *engine, struct sequence *seq)
+{
     enum status st = join_builds(engine, seq);
 
     if (st == ST_OK) {
@@ -115,26 +106,74 @@ admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
     return st;
 }
 
+static enum status
+admit_build(struct engine *engine, const Kvasir__V1__Build *build, const Kvasir__V1__Assign *assign)
+{
+    struct sequence *seq = NULL;
+
+    if (build->build == 0 || engine_find(&engine->builds, build->build) != NULL) {
+        return ERR(ST_INVALID, "build %" PRIu64 " is open already, or no id", build->build);
+    }
+    TRY(sequence_new_build(build, assign, &engine->limits, &seq));
+    return join_and_admit(engine, seq);
+}
+
+static enum status
+admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
+{
+    struct sequence *seq = NULL;
+
+    if (engine->requests.count >= engine->config.seqs_max) {
+        return ERR(ST_INVALID, "over credit: %u requests run", engine->config.seqs_max);
+    }
+    TRY(sequence_new_request(assign, &engine->limits, engine->config.tokenizer, &seq));
+    return join_and_admit(engine, seq);
+}
+
+static bool
+waits_for(const struct sequence *seq, uint64_t build)
+{
+    bool waits = seq->source_build == build;
+
+    for (uint32_t i = 0; i < seq->n_segs && !waits; i++) {
+        waits = seq->segs[i].build == build;
+    }
+    return waits;
+}
+
+static struct sequence *
+find_waiting(const struct engine *engine, uint64_t build)
+{
+    LIST_FOR_EACH(n, &engine->order)
+    {
+        struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+
+        if (waits_for(seq, build)) {
+            return seq;
+        }
+    }
+    return NULL;
+}
+
+/* A build goes, and with it all that waits for it: requests fail, builds are dropped in turn.  Each
+ * round takes one sequence out; `build` 0 is nobody's. */
 static void
 drop_build(struct engine *engine, uint64_t build)
 {
     struct sequence *seq = engine_find(&engine->builds, build);
+    struct sequence *waiting;
 
     report_dropped(&engine->report, build);
     if (seq == NULL) {
         return;
     }
     engine_retire(engine, seq);
-    LIST_FOR_EACH_SAFE(n, &engine->order)
-    {
-        struct sequence *reader = LIST_ENTRY(n, struct sequence, link);
-
-        for (uint32_t i = 0; i < reader->n_segs; i++) {
-            if (reader->segs[i].build == build) {
-                engine_fail(engine, reader->id, "a document that it waits for was given up");
-                engine_retire(engine, reader);
-                break;
-            }
+    while ((waiting = find_waiting(engine, build)) != NULL) {
+        if (waiting->is_build) {
+            drop_build(engine, waiting->id);
+        } else {
+            engine_fail(engine, waiting->id, "a document that it waits for was given up");
+            engine_retire(engine, waiting);
         }
     }
 }
@@ -151,7 +190,7 @@ apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
         return ST_OK;
     }
     for (; st == ST_OK && n < assign->n_builds; n++) {
-        st = admit_build(engine, assign->builds[n], assign->arrival_order);
+        st = admit_build(engine, assign->builds[n], assign);
     }
     size_t admitted = st == ST_OK ? n : n - 1;
 
@@ -208,6 +247,17 @@ apply_stop(struct engine *engine, uint64_t request)
     }
 }
 
+/* No line for each of them: who gave them is gone. */
+static void
+apply_reset(struct engine *engine, uint64_t life)
+{
+    LIST_FOR_EACH_SAFE(n, &engine->order)
+    {
+        engine_retire(engine, LIST_ENTRY(n, struct sequence, link));
+    }
+    report_was_reset(&engine->report, life);
+}
+
 enum status
 engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
 {
@@ -224,6 +274,7 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
         drop_build(engine, message->stop_build->build);
         break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: apply_reset(engine, message->reset->life); break;
     default: break;
     }
     return ST_OK;

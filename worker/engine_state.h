@@ -8,6 +8,7 @@
 
 #include "common/htab.h"
 #include "common/list.h"
+#include "worker/copies.h"
 #include "worker/engine.h"
 #include "worker/llama.h"
 #include "worker/plan.h"
@@ -18,6 +19,7 @@ struct engine {
     struct engine_config config;
     struct sequence_limits limits;
     struct llama *llama;
+    struct copies copies; /* of the step to come */
 
     struct list_node
         order; /* every sequence: by arrival, builds before the request that needs them */

@@ -17,9 +17,10 @@
 #define LIVENESS      5    /* heartbeats that may be missed before the other side counts as lost */
 #define SOCKET_HWM    1000 /* messages each way */
 #define BYE_LINGER_MS 500
+#define REJOIN_MS     50 /* between two looks for a next kvasird */
 
 struct link {
-    const struct attachment *attachment;
+    struct attachment *attachment;
     struct engine *engine;
     struct mailbox *mailbox;
     void *context;
@@ -29,7 +30,8 @@ struct link {
     uint64_t beat_us;          /* when we last did */
     bool is_draining;
     bool is_fenced;
-    bool is_orphan; /* kvasird's process is gone */
+    bool is_orphan; /* kvasird's process is gone; there is no socket then */
+    uint64_t orphan_since_us, rejoin_at_us;
 };
 
 /* --- the engine thread --------------------------------------------------------------- */
@@ -277,7 +279,7 @@ receive(struct link *link)
 /* --- life ---------------------------------------------------------------------------- */
 
 static enum status
-wait_events(struct link *link, int stop_fd, bool *must_stop_out)
+wait_events(struct link *link, int stop_fd, bool *must_stop_out, bool *is_daemon_gone_out)
 {
     uint64_t period_us = link->attachment->heartbeat_ms * UINT64_C(1000);
     uint64_t now_us = clock_now_us();
@@ -300,9 +302,112 @@ wait_events(struct link *link, int stop_fd, bool *must_stop_out)
     }
     mailbox_clear_fd(link->mailbox);
     *must_stop_out = items[2].revents != 0;
-    link->is_orphan = items[3].revents != 0;
+    *is_daemon_gone_out = count == 4 && items[3].revents != 0;
     return ST_OK;
 }
+
+/* --- without a kvasird --------------------------------------------------------------- */
+
+/* The socket goes with it, and with that all that was said and not heard, either way: a next
+ * kvasird must not take it for its own. */
+static enum status
+begin_orphan(struct link *link)
+{
+    if (link->attachment->orphan_timeout_ms == 0) {
+        return ERR(ST_UNAVAILABLE, "kvasird is gone");
+    }
+    log_warn("daemon_gone", "worker=%" PRIu32 " orphan_timeout_ms=%" PRIu32,
+             link->attachment->worker, link->attachment->orphan_timeout_ms);
+    (void)notify_send("STATUS=waiting for the next kvasird");
+    (void)zmq_close(link->socket);
+    link->socket = NULL;
+    link->is_orphan = true;
+    link->orphan_since_us = link->rejoin_at_us = clock_now_us();
+    return ST_OK;
+}
+
+/* What the engine still has of the earlier kvasird goes, after the messages that it has not taken
+ * yet; its next report says so. */
+static enum status
+deliver_reset(struct link *link)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Reset reset = KVASIR__V1__RESET__INIT;
+    const ProtobufCMessage *parsed = NULL;
+
+    reset.has_life = true;
+    reset.life = link->attachment->life;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_RESET;
+    message.reset = &reset;
+    TRY(wire_pack(&link->buffer, &message.base));
+    TRY(wire_unpack(mailbox_next_arena(link->mailbox), &kvasir__v1__daemon_message__descriptor,
+                    link->buffer.bytes, link->buffer.length, WIRE_WORKER_BYTES_MAX, &parsed));
+    mailbox_deliver(link->mailbox, (const Kvasir__V1__DaemonMessage *)parsed);
+    return ST_OK;
+}
+
+static enum status connect_socket(struct link *link);
+
+/* Looks for a next kvasird, and goes to it. */
+static enum status
+rejoin(struct link *link, int stop_fd, uint64_t now_us)
+{
+    enum status st;
+
+    link->rejoin_at_us = now_us + REJOIN_MS * UINT64_C(1000);
+    if (mailbox_next_arena(link->mailbox) == NULL) {
+        return ST_OK; /* no room for the Reset yet; the engine makes some */
+    }
+    st = attach_again(link->attachment, stop_fd);
+    if (st == ST_UNAVAILABLE) {
+        return ST_OK;
+    }
+    TRY(st);
+    TRY(connect_socket(link));
+    TRY(deliver_reset(link));
+    link->is_orphan = link->is_draining = link->is_fenced = false;
+    link->heard_us = clock_now_us();
+    log_info("worker_back", "worker=%" PRIu32 " orphan_ms=%" PRIu64, link->attachment->worker,
+             (clock_now_us() - link->orphan_since_us) / 1000);
+    (void)notify_send("STATUS=serving");
+    return ST_OK;
+}
+
+static enum status
+turn_orphan(struct link *link, int stop_fd, bool *is_over_out)
+{
+    uint64_t now_us = clock_now_us();
+    zmq_pollitem_t items[] = {{.fd = mailbox_fd(link->mailbox), .events = ZMQ_POLLIN},
+                              {.fd = stop_fd, .events = ZMQ_POLLIN}};
+    long timeout_ms =
+        link->rejoin_at_us > now_us ? (long)((link->rejoin_at_us - now_us) / 1000 + 1) : 0;
+
+    if (zmq_poll(items, 2, timeout_ms) < 0 && errno != EINTR) {
+        return ERR(ST_SYSTEM, "zmq_poll: %s", zmq_strerror(errno));
+    }
+    mailbox_clear_fd(link->mailbox);
+    while (mailbox_outgoing(link->mailbox) != NULL) {
+        mailbox_sent(link->mailbox); /* to nobody */
+    }
+    struct mailbox_state state = mailbox_state(link->mailbox);
+
+    now_us = clock_now_us();
+    if (state.is_ended) {
+        return ERR(state.status, "engine: %s", state.detail);
+    }
+    if (items[1].revents != 0) {
+        log_info("worker_leaving", "worker=%" PRIu32 " reason=signal", link->attachment->worker);
+        *is_over_out = true;
+        return ST_OK;
+    }
+    if (now_us - link->orphan_since_us > link->attachment->orphan_timeout_ms * UINT64_C(1000)) {
+        return ERR(ST_UNAVAILABLE, "kvasird is gone, and none came within %" PRIu32 " ms",
+                   link->attachment->orphan_timeout_ms);
+    }
+    return now_us >= link->rejoin_at_us ? rejoin(link, stop_fd, now_us) : ST_OK;
+}
+
+/* --- with one ------------------------------------------------------------------------ */
 
 /* One turn of the loop; *is_over_out with ST_OK is a clean end. */
 static enum status
@@ -310,8 +415,12 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
 {
     uint64_t period_us = link->attachment->heartbeat_ms * UINT64_C(1000);
     bool must_stop = false;
+    bool is_daemon_gone = false;
 
-    TRY(wait_events(link, stop_fd, &must_stop));
+    if (link->is_orphan) {
+        return turn_orphan(link, stop_fd, is_over_out);
+    }
+    TRY(wait_events(link, stop_fd, &must_stop, &is_daemon_gone));
     TRY(receive(link));
     struct mailbox_state state = mailbox_state(link->mailbox);
 
@@ -324,8 +433,8 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
     if (state.is_ended) {
         return ERR(state.status, "engine: %s", state.detail);
     }
-    if (link->is_orphan) {
-        return ERR(ST_UNAVAILABLE, "kvasird is gone");
+    if (is_daemon_gone && !must_stop) {
+        return begin_orphan(link);
     }
     if (link->is_fenced) {
         return ERR(ST_UNAVAILABLE, "fenced: kvasird has given this worker up");
@@ -352,7 +461,9 @@ connect_socket(struct link *link)
     int length = snprintf(identity, sizeof(identity), "worker-%" PRIu32 "-%" PRIu64,
                           link->attachment->worker, link->attachment->incarnation);
 
-    link->context = zmq_ctx_new();
+    if (link->context == NULL) {
+        link->context = zmq_ctx_new();
+    }
     link->socket = link->context == NULL ? NULL : zmq_socket(link->context, ZMQ_DEALER);
     if (link->socket == NULL) {
         return ERR(ST_SYSTEM, "zmq socket: %s", zmq_strerror(errno));
@@ -395,8 +506,7 @@ serve(struct link *link, uint32_t seqs_max, int stop_fd)
 }
 
 enum status
-link_serve(const struct attachment *attachment, struct engine *engine, uint32_t seqs_max,
-           int stop_fd)
+link_serve(struct attachment *attachment, struct engine *engine, uint32_t seqs_max, int stop_fd)
 {
     struct link link = {.attachment = attachment, .engine = engine};
     enum status st = serve(&link, seqs_max, stop_fd);

@@ -11,9 +11,10 @@
 #include "worker/engine.h"
 
 /* Says Ready and serves until the end.  ST_OK: SIGTERM or SIGINT (stop_fd) or a finished drain,
- * after a Bye.  ST_UNAVAILABLE: kvasird is silent, or has fenced this worker.  Else: the engine
- * broke. */
-enum status link_serve(const struct attachment *attachment, struct engine *engine,
-                       uint32_t seqs_max, int stop_fd);
+ * after a Bye.  When kvasird is gone it waits for the next one of the same pool, for
+ * orphan_timeout.  ST_UNAVAILABLE: none came, kvasird is silent, or has fenced this worker.  Else:
+ * the engine broke. */
+enum status link_serve(struct attachment *attachment, struct engine *engine, uint32_t seqs_max,
+                       int stop_fd);
 
 #endif

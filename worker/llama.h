@@ -45,6 +45,7 @@ struct llama_room {
     size_t segs;      /* of all sequences of a step */
     size_t block_ids; /* likewise */
     size_t partials;  /* sum of lazy_decode_partials over its single-row sequences */
+    size_t copies;    /* blocks to be copied before a step; not llama's */
     size_t history;   /* sum of n_history over the rows that are sampled */
 };
 

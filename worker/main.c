@@ -210,7 +210,7 @@ attach(const struct options *options, const struct device *device, struct machin
 }
 
 static enum status
-work(struct machine *machine, const struct attachment *a)
+work(struct machine *machine, struct attachment *a)
 {
     engine_place_kv(machine->engine, arena_base(a->kv), a->block_count);
     enum status st =

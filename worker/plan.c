@@ -130,6 +130,7 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
         assert(count < plan->sequences_max);
         seq->item = count++;
         *item = (struct batch_item){
+            .is_background = seq->is_background,
             .is_decoding = !seq->is_build && ids_ahead(seq) > seq->n_prompt
                            && cached_ahead(seq) + 1 == ids_ahead(seq),
             .rows_left = ends_with_running(seq) ? 0 : ids_ahead(seq) - cached_ahead(seq),
@@ -137,6 +138,10 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
             .deps = plan->deps + n_deps,
             .n_segs = seq->n_segs + 1,
         };
+        if (seq->is_copy) { /* complete, or waiting for its source */
+            item->rows_left = seq->n_cached < seq->n_ids;
+            item->slots_left = 0;
+        }
         for (uint32_t i = 0; i < seq->n_segs; i++) {
             const struct sequence *build =
                 seq->segs[i].build == 0 ? NULL : find_build(arg, seq->segs[i].build);

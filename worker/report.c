@@ -85,6 +85,14 @@ report_dropped(struct report *report, uint64_t build)
 }
 
 void
+report_was_reset(struct report *report, uint64_t life)
+{
+    report_reset(report);
+    report->message.has_reset_life = true;
+    report->message.reset_life = life;
+}
+
+void
 report_result(struct report *report, Kvasir__V1__StepResult *result)
 {
     assert(report->message.n_results < 2 * report->max);
@@ -126,8 +134,9 @@ report_finish(struct report *report, uint32_t rows, uint32_t rows_built)
     message->has_rows_built = true;
     message->rows_built = rows_built;
     bool is_empty = rows + message->n_results + message->n_sealed + message->n_released
-                        + message->n_builds_dropped
-                    == 0;
+                            + message->n_builds_dropped
+                        == 0
+                    && !message->has_reset_life;
 
     return is_empty ? NULL : message;
 }

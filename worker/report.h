@@ -39,6 +39,9 @@ void report_sealed(struct report *report, uint64_t build);
 void report_released(struct report *report, uint64_t request);
 void report_dropped(struct report *report, uint64_t build);
 
+/* Everything that an earlier kvasird gave is let go of; what was collected for it is not said. */
+void report_was_reset(struct report *report, uint64_t life);
+
 /* `result` is borrowed until report_reset. */
 void report_result(struct report *report, Kvasir__V1__StepResult *result);
 

@@ -69,24 +69,103 @@ sequence_grant(struct sequence *seq, const uint32_t *blocks, size_t count,
     return ST_OK;
 }
 
+/* The first `count` documents of an Assign. */
 static enum status
-fill_build(struct sequence *seq, const Kvasir__V1__Build *build,
+fill_segments(struct sequence *seq, const Kvasir__V1__Assign *assign, size_t count,
+              const struct sequence_limits *limits)
+{
+    size_t n_blocks = 0;
+
+    if (count > SEQUENCE_SEGS_MAX) {
+        return ERR(ST_INVALID, "%zu segments: at most %d", count, SEQUENCE_SEGS_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        n_blocks += assign->segments[i]->n_block_ids;
+    }
+    seq->segs = mem_zalloc(count, sizeof(seq->segs[0]));
+    seq->doc_blocks = mem_zalloc(n_blocks, sizeof(seq->doc_blocks[0]));
+    if (seq->segs == NULL || seq->doc_blocks == NULL || n_blocks > UINT32_MAX) {
+        return ERR(ST_NO_MEMORY, "%zu segments of %zu blocks", count, n_blocks);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const Kvasir__V1__AssignSegment *from = assign->segments[i];
+
+        if (from->n_block_ids != div_up(from->n_tokens, limits->block_tokens)) {
+            return ERR(ST_INVALID, "segment %zu: %zu blocks for %" PRIu32 " tokens", i,
+                       from->n_block_ids, from->n_tokens);
+        }
+        if ((uint64_t)from->offset + from->n_tokens > UINT32_MAX) {
+            return ERR(ST_INVALID, "segment %zu: %" PRIu32 " tokens at %" PRIu32, i, from->n_tokens,
+                       from->offset);
+        }
+        TRY(copy_ids(from->block_ids, from->n_block_ids, limits->block_count, "segment block",
+                     seq->doc_blocks + seq->n_doc_blocks));
+        seq->segs[i] = (struct sequence_segment){.n_tokens = from->n_tokens,
+                                                 .offset = from->offset,
+                                                 .block_first = seq->n_doc_blocks,
+                                                 .n_blocks = (uint32_t)from->n_block_ids,
+                                                 .build = from->build};
+        seq->n_doc_blocks += (uint32_t)from->n_block_ids;
+    }
+    seq->n_segs = (uint32_t)count;
+    return ST_OK;
+}
+
+static enum status
+check_block_count(size_t n_blocks, size_t n_tokens, const struct sequence_limits *limits)
+{
+    return n_tokens <= UINT32_MAX / 2
+                   && n_blocks == div_up((uint32_t)n_tokens, limits->block_tokens)
+               ? ST_OK
+               : ERR(ST_INVALID, "%zu blocks for %zu tokens of %" PRIu32 " a block", n_blocks,
+                     n_tokens, limits->block_tokens);
+}
+
+/* Whole blocks behind `start`, if a head is there. */
+static enum status
+fill_copy(struct sequence *seq, const Kvasir__V1__Build *build,
+          const struct sequence_limits *limits)
+{
+    size_t n = build->n_source_block_ids;
+
+    if (build->start % limits->block_tokens != 0) {
+        return ERR(ST_INVALID, "copy from token %" PRIu32 " on: blocks have %" PRIu32, build->start,
+                   limits->block_tokens);
+    }
+    TRY(check_block_count(n, build->n_tokens, limits));
+    seq->is_copy = true;
+    seq->source_build = build->source_build;
+    seq->source_blocks = mem_zalloc(n, sizeof(seq->source_blocks[0]));
+    if (seq->source_blocks == NULL) {
+        return ERR(ST_NO_MEMORY, "a copy of %zu blocks", n);
+    }
+    return copy_ids(build->source_block_ids, n, limits->block_count, "source block",
+                    seq->source_blocks);
+}
+
+static enum status
+fill_build(struct sequence *seq, const Kvasir__V1__Build *build, const Kvasir__V1__Assign *assign,
            const struct sequence_limits *limits)
 {
-    size_t n = build->n_token_ids;
+    size_t n = build->n_source_block_ids > 0 ? build->n_tokens : build->n_token_ids;
 
-    if (n > UINT32_MAX / 2) {
-        return ERR(ST_INVALID, "a document of %zu tokens", n);
-    }
     if (build->start > n) {
         return ERR(ST_INVALID, "start %" PRIu32 " of a document of %zu tokens", build->start, n);
     }
-    if (build->n_block_ids != div_up((uint32_t)n, limits->block_tokens)) {
-        return ERR(ST_INVALID, "%zu blocks for %zu tokens of %" PRIu32 " a block",
-                   build->n_block_ids, n, limits->block_tokens);
+    TRY(check_block_count(build->n_block_ids, n, limits));
+    if (build->context_segments > assign->n_segments) {
+        return ERR(ST_INVALID, "%" PRIu32 " segments before it, %zu are there",
+                   build->context_segments, assign->n_segments);
     }
+    seq->is_background = assign->is_background;
+    seq->own_offset = build->position;
+    TRY(fill_segments(seq, assign, build->context_segments, limits));
     TRY(sequence_grant(seq, build->block_ids, build->n_block_ids, limits));
-    TRY(copy_ids(build->token_ids, n, limits->vocab_size, "token", seq->ids));
+    if (build->n_source_block_ids > 0) {
+        TRY(fill_copy(seq, build, limits));
+    } else {
+        TRY(copy_ids(build->token_ids, n, limits->vocab_size, "token", seq->ids));
+    }
     seq->n_ids = (uint32_t)n;
     seq->n_prompt = (uint32_t)n;
     seq->n_cached = build->start;
@@ -111,62 +190,21 @@ new_sequence(uint64_t id, uint64_t order, bool is_build)
 }
 
 enum status
-sequence_new_build(const Kvasir__V1__Build *build, uint64_t order,
+sequence_new_build(const Kvasir__V1__Build *build, const Kvasir__V1__Assign *assign,
                    const struct sequence_limits *limits, struct sequence **seq_out)
 {
-    struct sequence *seq = new_sequence(build->build, order, true);
+    struct sequence *seq = new_sequence(build->build, assign->arrival_order, true);
 
     if (seq == NULL) {
         return ERR(ST_NO_MEMORY, "build %" PRIu64, build->build);
     }
-    enum status st = fill_build(seq, build, limits);
+    enum status st = fill_build(seq, build, assign, limits);
 
     if (st != ST_OK) {
         sequence_destroy(&seq);
         return ERR(st, "build %" PRIu64 ": %s", build->build, status_detail());
     }
     *seq_out = seq;
-    return ST_OK;
-}
-
-static enum status
-fill_segments(struct sequence *seq, const Kvasir__V1__Assign *assign,
-              const struct sequence_limits *limits)
-{
-    size_t n_blocks = 0;
-
-    if (assign->n_segments > SEQUENCE_SEGS_MAX) {
-        return ERR(ST_INVALID, "%zu segments: at most %d", assign->n_segments, SEQUENCE_SEGS_MAX);
-    }
-    for (size_t i = 0; i < assign->n_segments; i++) {
-        n_blocks += assign->segments[i]->n_block_ids;
-    }
-    seq->segs = mem_zalloc(assign->n_segments, sizeof(seq->segs[0]));
-    seq->doc_blocks = mem_zalloc(n_blocks, sizeof(seq->doc_blocks[0]));
-    if (seq->segs == NULL || seq->doc_blocks == NULL || n_blocks > UINT32_MAX) {
-        return ERR(ST_NO_MEMORY, "%zu segments of %zu blocks", assign->n_segments, n_blocks);
-    }
-    for (size_t i = 0; i < assign->n_segments; i++) {
-        const Kvasir__V1__AssignSegment *from = assign->segments[i];
-
-        if (from->n_block_ids != div_up(from->n_tokens, limits->block_tokens)) {
-            return ERR(ST_INVALID, "segment %zu: %zu blocks for %" PRIu32 " tokens", i,
-                       from->n_block_ids, from->n_tokens);
-        }
-        if ((uint64_t)from->offset + from->n_tokens > UINT32_MAX) {
-            return ERR(ST_INVALID, "segment %zu: %" PRIu32 " tokens at %" PRIu32, i, from->n_tokens,
-                       from->offset);
-        }
-        TRY(copy_ids(from->block_ids, from->n_block_ids, limits->block_count, "segment block",
-                     seq->doc_blocks + seq->n_doc_blocks));
-        seq->segs[i] = (struct sequence_segment){.n_tokens = from->n_tokens,
-                                                 .offset = from->offset,
-                                                 .block_first = seq->n_doc_blocks,
-                                                 .n_blocks = (uint32_t)from->n_block_ids,
-                                                 .build = from->build};
-        seq->n_doc_blocks += (uint32_t)from->n_block_ids;
-    }
-    seq->n_segs = (uint32_t)assign->n_segments;
     return ST_OK;
 }
 
@@ -233,6 +271,28 @@ replay(struct sequence *seq, const Kvasir__V1__Assign *assign, const struct toke
     return ST_OK;
 }
 
+/* What earlier turns have left in its first blocks, and which of its ids are documents. */
+static enum status
+take_reused(struct sequence *seq, const Kvasir__V1__Assign *assign,
+            const struct sequence_limits *limits)
+{
+    if (assign->own_cached >= seq->n_ids || assign->own_cached % limits->block_tokens != 0
+        || assign->own_cached / limits->block_tokens > seq->n_blocks) {
+        return ERR(ST_INVALID,
+                   "%" PRIu32 " of %" PRIu32 " own tokens in %" PRIu32
+                   " blocks are cached: whole blocks, and not all of the tokens",
+                   assign->own_cached, seq->n_ids, seq->n_blocks);
+    }
+    if (assign->own_document_tokens >= seq->n_prompt) {
+        return ERR(ST_INVALID, "%" PRIu32 " of %" PRIu32 " query tokens are documents",
+                   assign->own_document_tokens, seq->n_prompt);
+    }
+    seq->n_cached = assign->own_cached;
+    seq->n_reused = assign->own_cached;
+    seq->n_documents = assign->own_document_tokens;
+    return ST_OK;
+}
+
 static enum status
 fill_request(struct sequence *seq, const Kvasir__V1__Assign *assign,
              const struct sequence_limits *limits, const struct tokenizer *tokenizer)
@@ -248,13 +308,14 @@ fill_request(struct sequence *seq, const Kvasir__V1__Assign *assign,
     seq->own_offset = assign->own_offset;
     seq->n_ids = (uint32_t)total;
     seq->n_prompt = (uint32_t)assign->n_query_ids;
-    TRY(fill_segments(seq, assign, limits));
+    TRY(fill_segments(seq, assign, assign->n_segments, limits));
     TRY(fill_sampling(seq, assign));
     TRY(sequence_grant(seq, assign->own_block_ids, assign->n_own_block_ids, limits));
     TRY(copy_ids(assign->query_ids, assign->n_query_ids, limits->vocab_size, "query token",
                  seq->ids));
     TRY(copy_ids(assign->sent_ids, assign->n_sent_ids, limits->vocab_size, "sent token",
                  seq->ids + assign->n_query_ids));
+    TRY(take_reused(seq, assign, limits));
     return replay(seq, assign, tokenizer);
 }
 
@@ -287,6 +348,7 @@ sequence_destroy(struct sequence **seq)
     mem_free((*seq)->doc_blocks);
     mem_free((*seq)->ids);
     mem_free((*seq)->blocks);
+    mem_free((*seq)->source_blocks);
     answer_deinit(&(*seq)->answer);
     MEM_FREE(*seq);
 }
@@ -298,6 +360,7 @@ sequence_room(const struct sequence *seq, uint32_t block_tokens)
         .segs = (size_t)seq->n_segs + 1,
         .block_ids = (size_t)seq->n_doc_blocks + seq->n_blocks,
         .partials = div_up(seq->n_blocks * block_tokens, LAZY_DECODE_CHUNK),
+        .copies = seq->is_copy ? seq->n_blocks : 0,
         .history = seq->sampling.repetition_penalty != 1.0f ? seq->ids_max : 0,
     };
 

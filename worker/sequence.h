@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sequence - tokens that are being turned into KV: a request's own tokens, or a document.
  *
- * A document under construction is a sequence like any other: no documents before it, offset 0, no
- * answer.  Everything that came from kvasird is checked here, once; afterwards every block id is
- * below the arena's count and every position fits 32 bits. */
+ * A document under construction is a sequence like any other without an answer: usually with no
+ * documents before it and at offset 0; with full attention it has both.  Everything that came from
+ * kvasird is checked here, once; afterwards every block id is below the arena's count and every
+ * position fits 32 bits. */
 #ifndef WORKER_SEQUENCE_H
 #define WORKER_SEQUENCE_H
 
@@ -42,8 +43,10 @@ struct sequence {
     uint64_t id;
     uint64_t order; /* arrival; of a build: of the oldest request that waits for it */
     bool is_build;
+    bool is_background; /* a build that nobody waits for */
+    bool is_copy;       /* a build that computes nothing: its blocks are copied, K rotated on */
 
-    struct sequence_segment *segs; /* [n_segs] its documents */
+    struct sequence_segment *segs; /* [n_segs] its documents; of a build: what stands before it */
     uint32_t n_segs;
     uint32_t *doc_blocks; /* [n_doc_blocks] */
     uint32_t n_doc_blocks;
@@ -56,6 +59,10 @@ struct sequence {
     uint32_t n_cached; /* ids whose KV is written */
     uint32_t *blocks;  /* [n_blocks] */
     uint32_t n_blocks;
+    uint32_t n_reused;       /* leading ids that were cached when it came */
+    uint32_t n_documents;    /* leading ids that are documents (full attention without reuse) */
+    uint32_t *source_blocks; /* [n_blocks] of a copy; its turn is own_offset */
+    uint64_t source_build;   /* the source is readable only after this build; 0: it is */
 
     struct sample_params sampling; /* history and counter are set per draw */
     struct answer answer;
@@ -78,8 +85,9 @@ struct sequence {
     struct sample_result draw;
 };
 
-/* A build as told by kvasird.  ST_INVALID names the build and the limit; ST_NO_MEMORY. */
-enum status sequence_new_build(const Kvasir__V1__Build *build, uint64_t order,
+/* A build as told by kvasird in an Assign.  ST_INVALID names the build and the limit; ST_NO_MEMORY.
+ */
+enum status sequence_new_build(const Kvasir__V1__Build *build, const Kvasir__V1__Assign *assign,
                                const struct sequence_limits *limits, struct sequence **seq_out);
 
 /* A request.  With an answer so far it continues: the text state is rebuilt and nothing is sent

@@ -11,19 +11,18 @@ each prompt for a few greedy tokens with 20 alternatives, and compares every alt
 transformers says after the same ids: prefill at the first token, decode at the rest.  With documents
 the reference sees what the lazy mode defines: a document sees itself alone, the query sees all.
 
-On CUDA (bf16) ours may be no further from transformers' float32 than transformers' own bf16 is, times
-1.5, root mean square over a checkpoint.  On the CPU (float32) no alternative may be off by more than
-5e-5.  The tokenizer has one token a byte and no merges, so a text's ids are its bytes."""
+The reference is transformers in float64 on the CPU: in float32 on a GPU it was off by 0.33, three
+checkpoints of six, where its bf16 and ours agreed.  On CUDA (bf16) ours may be no further from it
+than transformers' own bf16 is, times 1.25, and not by more than 0.03, root mean square over a
+checkpoint; a log probability has a standard deviation near 1.  On the CPU (float32) no alternative
+may be off by more than 5e-5.  The tokenizer has one token a byte and no merges, so a text's ids are its bytes."""
 
 import argparse
-import glob
 import json
 import math
 import os
 import random
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 
@@ -31,16 +30,17 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from service import ALTERNATIVES, Service
+
 BYTES = 256
 SPECIALS = 64
 VOCAB = BYTES + SPECIALS
 ANSWER_TOKENS = 6
-ALTERNATIVES = 20
 LENGTHS = (1, 31, 32, 33, 100, 700)
 DOCUMENTS = ((33, 64), (1, 31, 32, 33, 200))
-FACTOR = 1.5  # of transformers' own bf16 error
+FACTOR = 1.25  # of transformers' own bf16 error
+CUDA_LIMIT = 0.03
 CPU_LIMIT = 5e-5
-READY_TIMEOUT_S = 120
 CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,"
 
 #          name, heads, KV heads, head size, tied, llama3, type
@@ -175,73 +175,6 @@ def reference(model, ids, lengths, count):
     return torch.log_softmax(logits.double(), dim=-1).cpu()
 
 
-# --- the service ------------------------------------------------------------------------------
-
-
-def find_cublas():
-    """cuBLASLt is the machine's own: the toolkit's, or what torch came with."""
-    places = ["/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/*/lib", "/usr/lib/x86_64-linux-gnu"]
-    places += [os.path.join(path, "nvidia", "*", "lib") for path in sys.path]
-    for place in places:
-        found = sorted(glob.glob(os.path.join(place, "libcublasLt.so.13")))
-        if found:
-            return os.path.dirname(found[-1])
-    return None
-
-
-class Service:
-    def __init__(self, options, model, folder):
-        self.bin, self.folder, self.programs = options.bin, folder, []
-        self.env = dict(os.environ, NOTIFY_SOCKET=os.path.join(folder, "notify"))
-        cublas = find_cublas() if options.device == "cuda" else None
-        if cublas:
-            paths = [cublas, os.environ.get("LD_LIBRARY_PATH", "")]
-            self.env["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
-        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.notify.bind(self.env["NOTIFY_SOCKET"])
-        self.notify.settimeout(READY_TIMEOUT_S)
-        self.runtime = os.path.join(folder, "run")
-        os.mkdir(self.runtime, 0o700)
-        kv_type = "bf16" if options.device == "cuda" else "f32"
-        self.start("kvasird", "--model", model, "--kv-type", kv_type, "--kv-memory", "256MiB")
-        self.start("kvasir-worker", "--device", options.device)
-
-    def start(self, program, *arguments):
-        command = [os.path.join(self.bin, program), "--runtime-dir", self.runtime, *arguments]
-        with open(os.path.join(self.folder, program + ".log"), "wb") as log:
-            self.programs.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log))
-        try:
-            while b"READY=1" not in self.notify.recv(4096):
-                pass
-        except TimeoutError:
-            self.stop()
-            with open(os.path.join(self.folder, program + ".log"), encoding="utf-8") as log:
-                sys.exit(f"{program} did not start:\n{log.read()}")
-
-    def stop(self):
-        for program in reversed(self.programs):
-            program.terminate()
-            program.wait()
-        self.notify.close()
-
-    def ask(self, documents, query):
-        """The answer's ids, and for each the ids and log probabilities of its alternatives."""
-        command = [os.path.join(self.bin, "kvasir"), "ask", "--runtime-dir", self.runtime, "--raw"]
-        command += ["--stream-json", "--quiet", "--ignore-end", "--max-tokens", str(ANSWER_TOKENS)]
-        command += ["--logprobs", str(ALTERNATIVES)]
-        if documents:
-            command += ["--jsonl", "-"]
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in documents)
-        output = subprocess.run(
-            [*command, "--", query], env=self.env, input=lines.encode(), stdout=subprocess.PIPE, check=True
-        ).stdout
-        tokens = []
-        for line in output.splitlines():
-            tokens += json.loads(line).get("logprobs", [])
-        assert len(tokens) == ANSWER_TOKENS, output
-        return [t["id"] for t in tokens], [(t["top_ids"], t["top_logprobs"]) for t in tokens]
-
-
 # --- comparison -------------------------------------------------------------------------------
 
 
@@ -270,29 +203,40 @@ def make_prompts(rng):
 def run_case(case, options, folder):
     model = os.path.join(folder, "model")
     make_checkpoint(case, model)
-    service = Service(options, model, folder)
-    single = load(model, torch.float32, options.device)
-    half = load(model, torch.bfloat16, options.device)
-    ours, theirs = Error(), Error()
+    service = Service(options.bin, options.device, model, folder, "--kv-memory", "256MiB")
+    exact_model = load(model, torch.float64, "cpu")
+    others = {
+        "bf16": load(model, torch.bfloat16, options.device),
+        "float32": load(model, torch.float32, options.device),
+    }
+    ours, theirs = Error(), {name: Error() for name in others}
     try:
         for documents, query in make_prompts(random.Random(case[0])):
-            answer, alternatives = service.ask(documents, query)
-            ids = list("".join([*documents, query]).encode()) + answer[:-1]
+            tokens = service.ask(documents, query, ANSWER_TOKENS, "--raw", "--ignore-end")
+            assert len(tokens) == ANSWER_TOKENS, tokens
+            ids = list("".join([*documents, query]).encode()) + [t["id"] for t in tokens[:-1]]
             lengths = [len(text) for text in documents]
-            exact = reference(single, ids, lengths, ANSWER_TOKENS)
-            rough = reference(half, ids, lengths, ANSWER_TOKENS)
-            for i, (top_ids, logprobs) in enumerate(alternatives):
+            exact = reference(exact_model, ids, lengths, ANSWER_TOKENS)
+            rough = {
+                name: reference(model, ids, lengths, ANSWER_TOKENS) for name, model in others.items()
+            }
+            for i, token in enumerate(tokens):
+                top_ids = token["top_ids"]
                 assert len(top_ids) == ALTERNATIVES
-                ours.add(torch.tensor(logprobs, dtype=torch.float64) - exact[i, top_ids])
-                theirs.add(rough[i, top_ids] - exact[i, top_ids])
+                logprobs = torch.tensor(token["top_logprobs"], dtype=torch.float64)
+                ours.add(logprobs - exact[i, top_ids])
+                for name, error in theirs.items():
+                    error.add(rough[name][i, top_ids] - exact[i, top_ids])
     finally:
         service.stop()
-    is_good = (
-        ours.rms() <= FACTOR * theirs.rms() if options.device == "cuda" else ours.worst <= CPU_LIMIT
-    )
+    is_good = ours.worst <= CPU_LIMIT
+    if options.device == "cuda":
+        is_good = ours.rms() <= min(FACTOR * theirs["bf16"].rms(), CUDA_LIMIT)
     print(
         f"{'ok' if is_good else 'NOT OK'}: {case[0]}: ours rms {ours.rms():.3g} worst {ours.worst:.3g},"
-        f" transformers' bf16 rms {theirs.rms():.3g} worst {theirs.worst:.3g}, {ours.count} values",
+        f" transformers' bf16 rms {theirs['bf16'].rms():.3g} worst {theirs['bf16'].worst:.3g},"
+        f" float32 rms {theirs['float32'].rms():.3g} worst {theirs['float32'].worst:.3g},"
+        f" {ours.count} values",
         flush=True,
     )
     return is_good

@@ -174,8 +174,9 @@ logits_of(const struct rig *rig)
                                                       .logits_max = PART_TOKENS},
                                &llama),
                      ST_OK);
-    ck_assert_int_eq(llama_reserve(llama, &(struct llama_room){5, PARTS * PART_BLOCKS, 1, 1}),
-                     ST_OK);
+    ck_assert_int_eq(
+        llama_reserve(llama, &(struct llama_room){.segs = 5, .block_ids = PARTS * PART_BLOCKS}),
+        ST_OK);
     ck_assert_int_eq(llama_forward(llama, &(struct llama_step){.n_rows = ROWS,
                                                                .ids = ids,
                                                                .row_block = block,
@@ -245,6 +246,71 @@ START_TEST(the_gpu_answers_as_the_cpu_does)
 }
 END_TEST
 
+#define TINY_DOCS 4000u
+
+/* One token a document: more (row, segment) pairs than a device holds at once. */
+static void
+run_tiny_documents(struct rig *rig)
+{
+    uint32_t *ids = mem_zalloc(TINY_DOCS, sizeof(ids[0]));
+    struct rig_doc *docs = mem_zalloc(TINY_DOCS, sizeof(docs[0]));
+    uint32_t query[60];
+
+    ck_assert(ids != NULL && docs != NULL);
+    for (uint32_t i = 0; i < TINY_DOCS; i++) {
+        ids[i] = 3 + i * 7 % 250;
+        docs[i] = (struct rig_doc){
+            .ids = &ids[i], .n_ids = 1, .blocks = rig_blocks(rig, 1), .build = i + 1};
+    }
+    for (uint32_t t = 0; t < 60; t++) {
+        query[t] = 3 + (t * 7) % 250;
+    }
+    for (uint64_t id = 1; id <= 3; id++) {
+        rig_assign(rig, &(struct rig_request){.id = id,
+                                              .docs = docs,
+                                              .n_docs = TINY_DOCS,
+                                              .query = query,
+                                              .n_query = 60,
+                                              .max_tokens = ANSWER_TOKENS,
+                                              .wants_logprobs = true,
+                                              .ignores_end = true});
+        for (uint32_t i = 0; i < TINY_DOCS; i++) {
+            docs[i].is_joined = true;
+        }
+    }
+    rig_run(rig);
+    for (uint32_t i = 0; i < TINY_DOCS; i++) {
+        mem_free(docs[i].blocks);
+    }
+    mem_free(docs);
+    mem_free(ids);
+}
+
+START_TEST(thousands_of_tiny_documents_go_through_in_several_steps)
+{
+    struct tiny_model_config tiny = tiny_of(&cases[0]);
+    struct rig_config config = rig_defaults();
+
+    config.tiny = &tiny;
+    config.kind = &device_cuda;
+    config.step_tokens = 512;
+    config.block_count = TINY_DOCS + 64;
+    struct rig *rig = rig_new(&config);
+
+    ck_assert_uint_lt(rig->ops->step_pairs_max, 60 * (TINY_DOCS + 1));
+    run_tiny_documents(rig);
+    for (uint32_t id = 1; id <= 3; id++) {
+        ck_assert_str_eq(rig->heard[id].error, "");
+        ck_assert_uint_eq(rig->heard[id].n_ids, ANSWER_TOKENS);
+        for (size_t i = 0; i < ANSWER_TOKENS; i++) {
+            ck_assert(isfinite(rig->heard[id].logprobs[i]));
+        }
+    }
+    printf("3 requests over %u documents: %u steps\n", TINY_DOCS, rig->steps);
+    rig_destroy(&rig);
+}
+END_TEST
+
 START_TEST(a_real_model_answers_on_the_gpu_as_on_the_cpu)
 {
     struct rig_config config = rig_defaults();
@@ -273,4 +339,5 @@ START_TEST(a_real_model_answers_on_the_gpu_as_on_the_cpu)
 END_TEST
 
 GPU_MAIN("engine_cuda", device_cuda.choose(0), the_gpu_answers_as_the_cpu_does,
+         thousands_of_tiny_documents_go_through_in_several_steps,
          a_real_model_answers_on_the_gpu_as_on_the_cpu)

@@ -22,9 +22,15 @@ for program in kvasir kvasirctl; do
     while read -r command; do
         grep -qE "^\\.It .*Cm $command( |\$)" "$page" || complain "$page: no command $command"
     done <<<"$commands"
-    ./$program completion | bash -n || complain "$program completion is no bash script"
+    if command -v zsh >/dev/null; then
+        ./$program completion zsh | zsh -n || complain "$program completion zsh is no zsh script"
+    fi
+    # As bash would: the script is read, then called with the words of a line.
+    words=$(PATH=.:$PATH bash -c "source <(./$program completion bash)
+        COMP_WORDS=($program --json v) COMP_CWORD=2; _$program; echo \"\${COMPREPLY[*]}\"")
+    [ "$words" = version ] || complain "$program: bash completes 'v' to '$words'"
 done
-for page in daemon/kvasird.8 worker/kvasir-worker.8; do
+for page in daemon/kvasird.8 worker/kvasir-worker.8 gateway/kvasir-gateway.8; do
     program=$(basename "$page" .8)
     options=$("./$program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p')
     [ "$(wc -w <<<"$options")" -ge 8 ] || complain "$program --help shows hardly any option"
@@ -33,7 +39,7 @@ for page in daemon/kvasird.8 worker/kvasir-worker.8; do
     done
 done
 if command -v mandoc >/dev/null; then
-    for page in "$source"/client/*.[13] "$source"/daemon/*.8 "$source"/worker/*.8; do
+    for page in "$source"/client/*.[13] "$source"/daemon/*.8 "$source"/worker/*.8 "$source"/gateway/*.8; do
         mandoc -Tlint -W warning "$page" >&2 || complain "$page: see mandoc above"
     done
 fi

@@ -48,9 +48,10 @@ START_TEST(a_daemon_that_stops_takes_its_workers_with_it)
 END_TEST
 
 /* With a status that lets a service manager start it again. */
-START_TEST(a_worker_ends_by_itself_when_its_daemon_was_killed)
+START_TEST(a_worker_ends_by_itself_when_no_daemon_follows_the_one_that_was_killed)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    const char *const args[] = {"--orphan-timeout", "100ms", NULL};
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
 
     process_signal(host_daemon(host), SIGKILL);
     ck_assert_int_eq(process_wait(host_daemon(host)), 128 + SIGKILL);
@@ -95,5 +96,5 @@ END_TEST
 
 CHECK_MAIN("start_stop", start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
            a_daemon_that_stops_takes_its_workers_with_it,
-           a_worker_ends_by_itself_when_its_daemon_was_killed,
+           a_worker_ends_by_itself_when_no_daemon_follows_the_one_that_was_killed,
            questions_open_no_descriptor_that_stays)

@@ -11,7 +11,8 @@ START_TEST(any_tail_may_go_and_the_answer_stays_the_same)
     /* Blocks of 32: 7 and 3 of them; the last of the first one holds 8 tokens. */
     const struct asking_doc docs[] = {{200, 1}, {90, 2}};
     const struct question question = {.docs = docs, .doc_count = 2, .query_seed = 3};
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    static const char *const lru[] = {"--eviction", "lru", NULL}; /* the one used first goes */
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = lru});
     struct answer cold, again;
 
     ask_ok(host, &question, &cold);

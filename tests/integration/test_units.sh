@@ -3,7 +3,6 @@
 # The systemd units: systemd reads them without a complaint, the programs that they name exist and take the
 # options that they pass, and what is exposed stays below a limit (systemd-analyze security, 0 good, 10 bad).
 set -euo pipefail
-source=${KVASIR_SRCDIR:-.}
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 

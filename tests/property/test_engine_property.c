@@ -83,7 +83,7 @@ make_docs(struct player *p)
     for (uint32_t d = 0; d < DOCS; d++) {
         mem_free(p->docs[d].blocks);
         p->docs[d] =
-            (struct rig_doc){ids[d], lengths[d], rig_blocks(p->rig, lengths[d]), 0, false, 0};
+            (struct rig_doc){ids[d], lengths[d], rig_blocks(p->rig, lengths[d]), 0, false, 0, {0}};
         p->builds[d] = 0;
     }
     p->next_build = 0;

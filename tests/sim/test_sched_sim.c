@@ -40,6 +40,7 @@ submit_random(struct world *world, uint32_t block_count)
                             .priority = below(3) * 50,
                             .timeout_us = below(10) == 0 ? 1 + below(300) : 0,
                             .is_warm = count > 0 && below(12) == 0,
+                            .reuse = below(2) == 0 ? REUSE_LAZY : below(REUSE_MODES),
                         });
 }
 
@@ -114,7 +115,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
 {
     unsigned long long seed = test_seed();
     uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
-    uint64_t preempted = 0, requeued = 0;
+    uint64_t preempted = 0, requeued = 0, copies = 0;
 
     for (uint32_t run = 0; run < RUNS; run++) {
         struct world_config config;
@@ -144,18 +145,20 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         }
         preempted += sched_counters(world_sched(world))->requests_preempted;
         requeued += sched_counters(world_sched(world))->requests_requeued;
+        copies += sched_counters(world_sched(world))->copies_made;
         world_destroy(world);
     }
     printf("ok %u, cancelled %u, deadline %u, never fits %u, full %u, failed %u; preempted %llu, "
-           "requeued %llu\n",
+           "requeued %llu, copies %llu\n",
            ends[SCHED_END_OK], ends[SCHED_END_CANCELLED], ends[SCHED_END_DEADLINE],
            ends[SCHED_END_NEVER_FITS], ends[SCHED_END_FULL], ends[SCHED_END_FAILED],
-           (unsigned long long)preempted, (unsigned long long)requeued);
+           (unsigned long long)preempted, (unsigned long long)requeued, (unsigned long long)copies);
     /* A simulation in which nothing happens proves nothing. */
     ck_assert_uint_gt(ends[SCHED_END_OK], 100);
     ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);
     ck_assert_uint_gt(preempted, 10);
     ck_assert_uint_gt(requeued, 10);
+    ck_assert_uint_gt(copies, 100);
 }
 END_TEST
 

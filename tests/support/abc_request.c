@@ -34,9 +34,9 @@ struct abc
 abc_new(struct rig *rig)
 {
     return (struct abc){.docs = {
-                            {doc_a, 37, rig_blocks(rig, 37), 1, false, 0},
-                            {doc_b, 16, rig_blocks(rig, 16), 2, false, 0},
-                            {doc_c, 61, rig_blocks(rig, 61), 3, false, 0},
+                            {doc_a, 37, rig_blocks(rig, 37), 1, false, 0, {0}},
+                            {doc_b, 16, rig_blocks(rig, 16), 2, false, 0, {0}},
+                            {doc_c, 61, rig_blocks(rig, 61), 3, false, 0, {0}},
                         }};
 }
 

@@ -73,6 +73,8 @@ take_usage(struct answer *answer, const struct kvasir_usage *usage)
     answer->prompt_tokens = usage->prompt_tokens;
     answer->tokens_reused = usage->tokens_reused;
     answer->tokens_built = usage->tokens_built;
+    answer->tokens_copied = usage->tokens_copied;
+    answer->reuse = usage->reuse;
     answer->preemptions = usage->preemptions;
     answer->worker = usage->worker;
     answer->ttft_us = usage->ttft_us;
@@ -113,6 +115,7 @@ run(void *opaque)
             .priority = q->priority,
             .ignore_end = true,
             .timeout_ms = q->timeout_ms,
+            .reuse = q->reuse,
             .on_chunk = take_chunk,
             .opaque = asking,
         },

@@ -31,6 +31,7 @@ struct question {
     const char *salt;    /* NULL: none */
     uint32_t priority;   /* 0: the default */
     uint32_t timeout_ms; /* 0: none */
+    enum kvasir_reuse reuse;
 };
 
 struct answer {
@@ -41,7 +42,8 @@ struct answer {
     size_t text_length;
     char text[8 * ASKING_TOKENS_MAX];
     enum kvasir_finish finish;
-    uint32_t prompt_tokens, tokens_reused, tokens_built, preemptions, worker;
+    uint32_t prompt_tokens, tokens_reused, tokens_built, tokens_copied, preemptions, worker;
+    enum kvasir_reuse reuse;
     uint64_t ttft_us;
     size_t docs_hit; /* documents with miss_reason "hit" */
 };

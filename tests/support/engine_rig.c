@@ -192,7 +192,7 @@ fill_documents(const struct rig *rig, const struct rig_request *request,
 
         kvasir__v1__assign_segment__init(&segments[i]);
         segments[i].n_tokens = doc->n_ids;
-        segments[i].offset = offset;
+        segments[i].offset = doc->place.source_blocks != NULL ? 0 : offset;
         segments[i].n_block_ids = blocks_for(rig, doc->n_ids);
         segments[i].block_ids = doc->blocks;
         segments[i].has_build = doc->build != 0;
@@ -209,6 +209,15 @@ fill_documents(const struct rig *rig, const struct rig_request *request,
             builds[n_builds].n_block_ids = segments[i].n_block_ids;
             builds[n_builds].block_ids = doc->blocks;
             builds[n_builds].start = doc->start;
+            builds[n_builds].context_segments = doc->place.context;
+            builds[n_builds].position = doc->place.position;
+            if (doc->place.source_blocks != NULL) {
+                builds[n_builds].n_token_ids = 0;
+                builds[n_builds].n_tokens = doc->n_ids;
+                builds[n_builds].n_source_block_ids = segments[i].n_block_ids;
+                builds[n_builds].source_block_ids = unconst(doc->place.source_blocks);
+                builds[n_builds].source_build = doc->place.source_build;
+            }
             n_builds++;
         }
     }
@@ -248,7 +257,8 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     if (request->own_blocks != 0) {
         own_tokens = request->own_blocks * rig->config.block_tokens;
     }
-    assign.own_block_ids = rig_blocks(rig, own_tokens);
+    assign.own_block_ids =
+        request->own_ids != NULL ? unconst(request->own_ids) : rig_blocks(rig, own_tokens);
     assign.n_own_block_ids = blocks_for(rig, own_tokens);
     assign.n_query_ids = request->n_query;
     assign.query_ids = unconst(request->query);
@@ -257,11 +267,16 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     assign.sent_text_bytes = request->sent_text_bytes;
     assign.sampling = &sampling;
     assign.ignore_end = request->ignores_end;
+    assign.own_cached = request->own_cached;
+    assign.own_document_tokens = request->own_document_tokens;
+    assign.is_background = request->is_background;
     assign.arrival_order = request->order != 0 ? request->order : request->id;
     message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
     message.assign = &assign;
     rig_send(rig, &message);
-    mem_free(assign.own_block_ids);
+    if (request->own_ids == NULL) {
+        mem_free(assign.own_block_ids);
+    }
     mem_free(segments);
     mem_free(segment_list);
     mem_free(builds);

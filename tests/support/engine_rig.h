@@ -74,6 +74,14 @@ void rig_destroy(struct rig **rig);
 /* Forgets requests and blocks, keeps the model: a fresh engine over a zeroed arena. */
 void rig_restart(struct rig *rig, const struct rig_config *config);
 
+/* Of a build behind others or by copy: worker.proto says what.  A copy stands at `position` for
+ * good, so its segment's offset is 0. */
+struct rig_place {
+    uint32_t context, position;
+    const uint32_t *source_blocks;
+    uint64_t source_build;
+};
+
 /* A request in short.  Documents are given whole; those with `build` != 0 are built by its Assign.
  */
 struct rig_doc {
@@ -83,6 +91,7 @@ struct rig_doc {
     uint64_t build;   /* 0: readable */
     bool is_joined;   /* `build` belongs to an earlier Assign */
     uint32_t start;   /* of the build */
+    struct rig_place place;
 };
 
 struct rig_request {
@@ -103,7 +112,10 @@ struct rig_request {
     size_t n_stops;
     bool wants_logprobs;
     bool ignores_end;
-    uint64_t order; /* 0: the id */
+    uint64_t order;          /* 0: the id */
+    const uint32_t *own_ids; /* its own blocks, in place of fresh ones; own_blocks of them */
+    uint32_t own_cached, own_document_tokens;
+    bool is_background;
 };
 
 /* Fresh blocks for n tokens (never handed out twice); the caller frees with mem_free. */

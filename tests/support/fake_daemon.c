@@ -346,6 +346,36 @@ serve_health(struct exchange *to)
 }
 
 static void
+serve_model(struct exchange *to)
+{
+    Kvasir__V1__ModelReply model = KVASIR__V1__MODEL_REPLY__INIT;
+
+    model.name = (char *)(uintptr_t) "tiny.gguf";
+    model.has_context_tokens = true;
+    model.context_tokens = 2048;
+    model.has_created_s = true;
+    model.created_s = 1700000000;
+    end(to, RPC_OK, NULL, &model.base);
+}
+
+/* The reverse of its Tokenize: an id is a byte. */
+static void
+serve_detokenize(struct exchange *to, const Kvasir__V1__DetokenizeRequest *request)
+{
+    Kvasir__V1__DetokenizeReply reply_ = KVASIR__V1__DETOKENIZE_REPLY__INIT;
+    uint8_t bytes[256];
+
+    require(request->n_token_ids <= sizeof(bytes));
+    for (size_t i = 0; i < request->n_token_ids; i++) {
+        bytes[i] = (uint8_t)request->token_ids[i];
+    }
+    reply_.has_text = true;
+    reply_.text.data = bytes;
+    reply_.text.len = request->n_token_ids;
+    end(to, RPC_OK, NULL, &reply_.base);
+}
+
+static void
 serve(struct exchange *to, const struct method *method, const ProtobufCMessage *request)
 {
     switch (method->id) {
@@ -360,7 +390,10 @@ serve(struct exchange *to, const struct method *method, const ProtobufCMessage *
     case METHOD_UNPIN:
     case METHOD_WARM:
     case METHOD_FORGET: serve_documents(to, method->id, request); break;
-    case METHOD_STATS: serve_stats(to); break;
+    case METHOD_STATS:
+    case METHOD_METRICS: serve_stats(to); break;
+    case METHOD_MODEL: serve_model(to); break;
+    case METHOD_DETOKENIZE: serve_detokenize(to, (const void *)request); break;
     case METHOD_WORKERS: serve_workers(to); break;
     case METHOD_HEALTH: serve_health(to); break;
     default: end(to, RPC_UNIMPLEMENTED, "the fake has no such method", NULL); break;

@@ -81,6 +81,7 @@ static void
 end_build(struct fake_worker *w, uint32_t index)
 {
     let_go_blocks(w, &w->builds[index]->blocks, true);
+    let_go_blocks(w, &w->builds[index]->read, false);
     mem_free(w->builds[index]);
     w->builds[index] = w->builds[--w->build_count];
 }
@@ -138,10 +139,10 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
 }
 
 static bool
-is_readable(const struct fake_worker *w, const struct fake_run *run)
+is_readable(const struct fake_worker *w, const uint64_t *waits_for, uint32_t count)
 {
-    for (uint32_t i = 0; i < run->wait_count; i++) {
-        if (find_fake_build(w, run->waits_for[i]) < w->build_count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (find_fake_build(w, waits_for[i]) < w->build_count) {
             return false;
         }
     }
@@ -154,7 +155,8 @@ decode(uint32_t block_tokens, struct fake_worker *w, struct fake_run *run, struc
 {
     size_t at = report->step.result_count;
 
-    if (!is_readable(w, run) || run->query + run->sent > run->own.count * block_tokens) {
+    if (!is_readable(w, run->waits_for, run->wait_count)
+        || run->query + run->sent > run->own.count * block_tokens) {
         return false;
     }
     report->ids[at] = fake_token(run->request, run->sent);
@@ -188,9 +190,13 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
     }
     w->inbox_count = 0;
     for (uint32_t i = 0; i < w->build_count;) {
-        w->builds[i]->done += build_tokens;
-        if (w->builds[i]->done >= w->builds[i]->n_tokens) {
-            report->sealed[report->step.sealed_count++] = w->builds[i]->id;
+        struct fake_build *build = w->builds[i];
+
+        if (is_readable(w, build->waits_for, build->wait_count)) {
+            build->done += build_tokens;
+        }
+        if (build->done >= build->n_tokens) {
+            report->sealed[report->step.sealed_count++] = build->id;
             end_build(w, i);
         } else {
             i++;

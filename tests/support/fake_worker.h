@@ -24,6 +24,9 @@ struct fake_build {
     uint64_t id;
     uint32_t done, n_tokens;
     struct fake_blocks blocks; /* that it writes */
+    struct fake_blocks read;   /* of its source, or of what stands before it */
+    uint64_t waits_for[DOCS_MAX];
+    uint32_t wait_count;
 };
 
 struct fake_run {

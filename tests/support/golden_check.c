@@ -214,7 +214,8 @@ check_greedy(struct goldens *goldens, const struct golden_case *c)
                                    rig_blocks(rig, c->docs.ids[d]),
                                    d + 1,
                                    false,
-                                   0};
+                                   0,
+                                   {0}};
         offset += c->docs.ids[d];
     }
     struct rig_request request = {.id = 1,

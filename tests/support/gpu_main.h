@@ -4,8 +4,8 @@
  *   GPU_MAIN("ops_cuda", open_device(), test_a, test_b)
  *
  * The second argument is a status: ST_UNAVAILABLE (no device) is a loud skip, or a failure where
- * REQUIRE_GPU is set.  No forks: a CUDA context does not survive one.  Each test is a case of its own
- * name, so CK_RUN_CASE runs one; --list names them. */
+ * REQUIRE_GPU is set.  No forks: a CUDA context does not survive one.  Each test is a case of its
+ * own name, so CK_RUN_CASE runs one; --list names them. */
 #ifndef TESTS_SUPPORT_GPU_MAIN_H
 #define TESTS_SUPPORT_GPU_MAIN_H
 

@@ -26,7 +26,9 @@ struct host {
     char root[PATH_MAX_HERE]; /* holds the model and the runtime folder */
     char dir[PATH_MAX_HERE + 8];
     char model[PATH_MAX_HERE + 16];
+    struct host_options options;
     const char *const *worker_args;
+    struct process_store store;
     struct process *daemon;
     struct process *workers[HOST_WORKERS_MAX];
     struct rpc *admin;
@@ -59,8 +61,9 @@ make_folders(struct host *host, const struct tiny_model_config *model)
 }
 
 static void
-start_daemon(struct host *host, const struct host_options *options)
+start_daemon(struct host *host)
 {
+    const struct host_options *options = &host->options;
     const char *args[PROCESS_ARGS_MAX + 1] = {
         "--runtime-dir", host->dir,     "--model",
         host->model,     "--kv-memory", options->kv_memory == NULL ? "64MiB" : options->kv_memory};
@@ -69,7 +72,8 @@ start_daemon(struct host *host, const struct host_options *options)
     size_t count = append_args(args, 6, getenv("KVASIR_TEST_WRAPPER") == NULL ? NULL : slow);
 
     (void)append_args(args, count, options->daemon_args);
-    host->daemon = process_start("./kvasird", args, NULL);
+    host->daemon = options->keeps_pool ? process_start_kept("./kvasird", args, NULL, &host->store)
+                                       : process_start("./kvasird", args, NULL);
     process_wait_ready(host->daemon);
 }
 
@@ -92,7 +96,8 @@ host_start(const struct host_options *options)
     ck_assert_uint_le(options->workers, HOST_WORKERS_MAX);
     make_folders(host, options->model);
     host->worker_args = options->worker_args;
-    start_daemon(host, options);
+    host->options = *options;
+    start_daemon(host);
     for (uint32_t i = 0; i < options->workers; i++) {
         host->workers[i] = start_worker(host);
     }
@@ -104,6 +109,48 @@ host_start(const struct host_options *options)
     host_wait_exactly(host, "workers_ready", options->workers);
     return host;
 }
+
+/* --- restarts --------------------------------------------------------------------------------- */
+
+void
+host_kill_daemon(struct host *host)
+{
+    process_signal(host->daemon, SIGKILL);
+    ck_assert_int_eq(process_wait(host->daemon), 128 + SIGKILL);
+    process_destroy(&host->daemon);
+}
+
+void
+host_leave_daemon(struct host *host)
+{
+    process_signal(host->daemon, SIGUSR2);
+    ck_assert_int_eq(process_wait(host->daemon), 0);
+    process_destroy(&host->daemon);
+}
+
+void
+host_restart_daemon(struct host *host)
+{
+    ck_assert_ptr_null(host->daemon);
+    start_daemon(host);
+}
+
+const struct process_store *
+host_store(struct host *host)
+{
+    if (host->daemon != NULL) {
+        process_read_notify(host->daemon);
+    }
+    return &host->store;
+}
+
+const char *
+host_model(const struct host *host)
+{
+    return host->model;
+}
+
+/* --- its end ---------------------------------------------------------------------------------- */
 
 static void
 assert_empty(const char *path)
@@ -137,6 +184,7 @@ destroy(struct host **host)
 {
     struct host *h = *host;
 
+    process_store_close(&h->store);
     ck_assert_int_eq(unlink(h->model), 0);
     ck_assert_int_eq(rmdir(h->dir), 0);
     ck_assert_int_eq(rmdir(h->root), 0);

@@ -20,6 +20,7 @@ struct host_options {
     const struct tiny_model_config *model; /* NULL: tiny_model_defaults() */
     const char *const *daemon_args;        /* further ones; NULL-terminated; may be NULL */
     const char *const *worker_args;
+    bool keeps_pool; /* the daemon has a supervisor with an fd store: see host_restart_daemon */
 };
 
 struct host;
@@ -37,6 +38,21 @@ void host_abandon(struct host **host);
 const char *host_dir(const struct host *host); /* the runtime folder */
 struct process *host_daemon(const struct host *host);
 struct process *host_worker(const struct host *host, uint32_t index); /* in the order of starting */
+
+/* kill -9 of the daemon, seen to its end.  What it had kept stays for host_restart_daemon. */
+void host_kill_daemon(struct host *host);
+
+/* Has the daemon leave pool and workers to the next one. */
+void host_leave_daemon(struct host *host);
+
+/* Starts the daemon again, with what the one before had kept; waits until it is ready. */
+void host_restart_daemon(struct host *host);
+
+/* What is kept now. */
+const struct process_store *host_store(struct host *host);
+
+/* The file that the daemon serves. */
+const char *host_model(const struct host *host);
 
 /* Starts one more worker in a free place and waits until it is ready; returns its index. */
 uint32_t host_add_worker(struct host *host);

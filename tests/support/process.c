@@ -24,12 +24,16 @@ struct process {
     char program[128]; /* for messages */
     pid_t pid;
     int pidfd;
-    int notify;   /* the datagram socket of its NOTIFY_SOCKET */
+    int notify;                  /* the datagram socket of its NOTIFY_SOCKET */
+    struct process_store *store; /* NULL: none */
+    char status_line[256];
+    unsigned watchdogs;
     int out;      /* its stdout, or -1 */
     char *output; /* what came out so far; NUL-terminated */
     size_t length;
     bool has_ended;
-    int status; /* of waitpid, once it has ended */
+    int status;      /* of waitpid, once it has ended */
+    char ready[256]; /* the datagram with READY=1 */
 };
 
 static int
@@ -53,6 +57,31 @@ open_notify(char name_out[NOTIFY_NAME_MAX])
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)length);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, size), 0);
     return fd;
+}
+
+#define LISTEN_FDS_START 3
+#define FDS_ASIDE        100 /* out of the way of where they go */
+
+/* In the child: the kept descriptors become 3, 4, ..., and the environment says so. */
+static void
+pass_store(const struct process_store *store)
+{
+    char number[16], names[PROCESS_STORE_MAX * 65] = "";
+    int aside[PROCESS_STORE_MAX];
+
+    for (size_t i = 0; i < store->count; i++) {
+        aside[i] = fcntl(store->fds[i], F_DUPFD_CLOEXEC, FDS_ASIDE);
+        (void)snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+                       i == 0 ? "" : ":", store->names[i]);
+    }
+    for (size_t i = 0; i < store->count; i++) {
+        (void)dup2(aside[i], LISTEN_FDS_START + (int)i);
+    }
+    (void)snprintf(number, sizeof(number), "%zu", store->count);
+    (void)setenv("LISTEN_FDS", number, 1);
+    (void)setenv("LISTEN_FDNAMES", names, 1);
+    (void)snprintf(number, sizeof(number), "%d", (int)getpid());
+    (void)setenv("LISTEN_PID", number, 1);
 }
 
 /* In the child: becomes the program, under the wrapper if there is one. */
@@ -83,7 +112,8 @@ become(const char *program, const char *const *args, const char *const *env)
 }
 
 static struct process *
-start(const char *program, const char *const *args, const char *const *env, bool is_piped)
+start(const char *program, const char *const *args, const char *const *env, bool is_piped,
+      struct process_store *store)
 {
     struct process *process = calloc(1, sizeof(*process));
     char notify_name[NOTIFY_NAME_MAX];
@@ -93,6 +123,7 @@ start(const char *program, const char *const *args, const char *const *env, bool
     ck_assert_ptr_nonnull(process);
     (void)snprintf(process->program, sizeof(process->program), "%s", program);
     process->notify = open_notify(notify_name);
+    process->store = store;
     if (is_piped) {
         ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
     }
@@ -108,6 +139,9 @@ start(const char *program, const char *const *args, const char *const *env, bool
             (void)dup2(pipe_fds[1], STDOUT_FILENO);
         }
         (void)setenv("NOTIFY_SOCKET", notify_name, 1);
+        if (store != NULL && store->count > 0) {
+            pass_store(store);
+        }
         become(program, args, env);
     }
     if (is_piped) {
@@ -122,28 +156,146 @@ start(const char *program, const char *const *args, const char *const *env, bool
 struct process *
 process_start(const char *program, const char *const *args, const char *const *env)
 {
-    return start(program, args, env, false);
+    return start(program, args, env, false, NULL);
 }
 
 struct process *
 process_start_piped(const char *program, const char *const *args, const char *const *env)
 {
-    return start(program, args, env, true);
+    return start(program, args, env, true, NULL);
 }
 
-/* True once the datagram with READY=1 has come. */
-static bool
-read_notify(struct process *process)
+struct process *
+process_start_kept(const char *program, const char *const *args, const char *const *env,
+                   struct process_store *store)
 {
-    char lines[4096];
-    ssize_t length = recv(process->notify, lines, sizeof(lines) - 1, 0);
+    return start(program, args, env, false, store);
+}
+
+/* --- what it tells its supervisor ------------------------------------------------------------- */
+
+/* The value of a line "NAME=value", cut at the line's end; false: there is no such line. */
+static bool
+find_line(const char *lines, const char *name, char *value, size_t size)
+{
+    size_t length = strlen(name);
+
+    for (const char *at = lines; at != NULL; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, name, length) == 0 && at[length] == '=') {
+            (void)snprintf(value, size, "%.*s", (int)strcspn(at + length + 1, "\n"),
+                           at + length + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+remove_stored(struct process_store *store, const char *name)
+{
+    for (size_t i = store->count; i-- > 0;) {
+        if (strcmp(store->names[i], name) == 0) {
+            (void)close(store->fds[i]);
+            store->count--;
+            store->fds[i] = store->fds[store->count];
+            memmove(store->names[i], store->names[store->count], sizeof(store->names[i]));
+        }
+    }
+}
+
+static void
+take_stored(struct process *process, const char *lines, int fd)
+{
+    struct process_store *store = process->store;
+    char name[64] = "stored", value[8];
+
+    (void)find_line(lines, "FDNAME", name, sizeof(name));
+    if (store != NULL && find_line(lines, "FDSTOREREMOVE", value, sizeof(value))) {
+        remove_stored(store, name);
+    }
+    if (fd >= 0 && (store == NULL || !find_line(lines, "FDSTORE", value, sizeof(value)))) {
+        (void)close(fd);
+    } else if (fd >= 0) {
+        ck_assert_uint_lt(store->count, PROCESS_STORE_MAX);
+        store->fds[store->count] = fd;
+        memcpy(store->names[store->count++], name, sizeof(name));
+    }
+}
+
+/* Reads one datagram; false if there is none.  *is_ready_out: it says READY=1. */
+static bool
+read_datagram(struct process *process, bool *is_ready_out)
+{
+    char lines[4096], value[8];
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = {.iov_base = lines, .iov_len = sizeof(lines) - 1};
+    struct msghdr message = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    ssize_t length = recvmsg(process->notify, &message, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *c = length < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    int fd = -1;
 
     if (length < 0) {
         ck_assert_int_eq(errno, EAGAIN);
         return false;
     }
     lines[length] = '\0';
-    return strstr(lines, "READY=1") != NULL;
+    if (c != NULL && c->cmsg_type == SCM_RIGHTS) {
+        memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+    }
+    take_stored(process, lines, fd);
+    (void)find_line(lines, "STATUS", process->status_line, sizeof(process->status_line));
+    process->watchdogs += find_line(lines, "WATCHDOG", value, sizeof(value));
+    if (find_line(lines, "READY", value, sizeof(value))) {
+        *is_ready_out = true;
+        (void)snprintf(process->ready, sizeof(process->ready), "%.255s", lines);
+    }
+    return true;
+}
+
+unsigned
+process_ready_number(const struct process *process, const char *name)
+{
+    char value[16];
+
+    return find_line(process->ready, name, value, sizeof(value))
+               ? (unsigned)strtoul(value, NULL, 10)
+               : 0;
+}
+
+void
+process_read_notify(struct process *process)
+{
+    bool is_ready = false;
+
+    while (read_datagram(process, &is_ready)) {
+    }
+}
+
+const char *
+process_status(const struct process *process)
+{
+    return process->status_line;
+}
+
+unsigned
+process_watchdogs(const struct process *process)
+{
+    return process->watchdogs;
+}
+
+void
+process_store_close(struct process_store *store)
+{
+    while (store->count > 0) {
+        (void)close(store->fds[--store->count]);
+    }
 }
 
 void
@@ -159,7 +311,9 @@ process_wait_ready(struct process *process)
         if (count < 0) {
             continue;
         }
-        if ((fds[0].revents & POLLIN) != 0 && read_notify(process)) {
+        bool is_ready = false;
+
+        if ((fds[0].revents & POLLIN) != 0 && read_datagram(process, &is_ready) && is_ready) {
             return;
         }
         ck_assert_msg(fds[1].revents == 0, "%s ended with status %d before it was ready",
@@ -252,6 +406,7 @@ process_destroy(struct process **process)
         (void)kill(p->pid, SIGKILL);
         (void)waitpid(p->pid, NULL, 0);
     }
+    process_read_notify(p);
     (void)close(p->pidfd);
     (void)close(p->notify);
     if (p->out >= 0) {

@@ -23,12 +23,40 @@ struct process;
  * Extra environment as NULL-terminated "NAME=VALUE" strings; NULL: none.  The caller owns it. */
 struct process *process_start(const char *program, const char *const *args, const char *const *env);
 
-/* The same; its stdout can be read with process_output. */
+/* What a supervisor keeps over restarts of a service: the fds that came with FDSTORE=1, by name.
+ * This is systemd's side of the protocol, written from its manual alone. */
+#define PROCESS_STORE_MAX 8
+struct process_store {
+    size_t count;
+    int fds[PROCESS_STORE_MAX];
+    char names[PROCESS_STORE_MAX][64];
+};
+
+/* The same, as a service with a store: it is passed what is in there, and what it gives to be kept
+ * goes there, until process_destroy. */
+struct process *process_start_kept(const char *program, const char *const *args,
+                                   const char *const *env, struct process_store *store);
+
+/* Reads what the service has sent up to now, without waiting. */
+void process_read_notify(struct process *process);
+
+/* The last STATUS= that it sent, "" if none; borrowed until the next read. */
+const char *process_status(const struct process *process);
+
+/* Times that it said WATCHDOG=1. */
+unsigned process_watchdogs(const struct process *process);
+
+void process_store_close(struct process_store *store);
+
+/* The same as process_start; its stdout can be read with process_output. */
 struct process *process_start_piped(const char *program, const char *const *args,
                                     const char *const *env);
 
 /* Waits until the program says READY=1.  It must not end before. */
 void process_wait_ready(struct process *process);
+
+/* What else it said with READY=1: a number behind "NAME=", 0 if it did not. */
+unsigned process_ready_number(const struct process *process, const char *name);
 
 /* Waits until it has written something to stdout; takes it in. */
 void process_wait_output(struct process *process);

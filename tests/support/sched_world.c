@@ -72,6 +72,24 @@ use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *block
 
 /* --- actions ---------------------------------------------------------------------------------- */
 
+/* A copy reads its source; with full attention a document reads those before it. */
+static void
+copy_reads(const struct session *session, const struct sched_build *from, struct fake_build *build)
+{
+    fake_blocks_add(&build->read, from->source_blocks, from->source_count);
+    if (from->source_build != 0) {
+        build->waits_for[build->wait_count++] = from->source_build;
+    }
+    for (uint32_t i = 0; i < from->context_segments; i++) {
+        const struct sched_segment *segment = &session->segments[i];
+
+        fake_blocks_add(&build->read, segment->blocks, segment->block_count);
+        if (segment->build != 0) {
+            build->waits_for[build->wait_count++] = segment->build;
+        }
+    }
+}
+
 static void
 copy_builds(struct world *world, const struct sched_action *action, struct letter *letter)
 {
@@ -88,8 +106,10 @@ copy_builds(struct world *world, const struct sched_action *action, struct lette
         build->done = from->start;
         build->n_tokens = from->n_tokens;
         fake_blocks_add(&build->blocks, from->blocks + first, from->block_count - first);
+        copy_reads(session, from, build);
         use_blocks(world, action->worker, &build->blocks, true);
-        world->builds_started[from->ids[0]]++;
+        use_blocks(world, action->worker, &build->read, false);
+        world->builds_started[from->ids[0]] += from->source_count == 0;
         letter->builds[letter->build_count++] = build;
     }
 }
@@ -111,10 +131,10 @@ copy_run(struct world *world, const struct sched_action *action)
     for (uint32_t i = 0; i < run->sent; i++) {
         ck_assert_uint_eq(session->sent_ids[i], fake_token(run->request, i));
     }
-    for (size_t i = 0; i < session->prompt.document_count; i++) {
+    for (uint32_t i = 0; i < session->segment_count; i++) {
         const struct sched_segment *segment = &session->segments[i];
 
-        ck_assert_uint_eq(segment->offset, offset);
+        ck_assert_uint_eq(segment->offset, session->prompt.reuse == REUSE_REENCODE ? 0 : offset);
         offset += segment->n_tokens;
         fake_blocks_add(&run->read, segment->blocks, segment->block_count);
         if (segment->build != 0) {
@@ -330,6 +350,7 @@ world_submit(struct world *world, struct world_ask ask)
             .tokens = make_tokens(ask.docs[i] & 0xffffu, world_doc_tokens(ask.docs[i])),
         };
     }
+    ck_assert_int_eq(reuse_apply(&submit.prompt, ask.is_warm ? REUSE_LAZY : ask.reuse), ST_OK);
     world->now_us++;
     world->open_count++;
     sched_submit(world->sched, world->now_us, &submit);

@@ -38,6 +38,7 @@ struct world_ask {
     uint32_t priority;
     uint64_t timeout_us; /* 0: none */
     bool is_warm;
+    enum reuse_mode reuse;
 };
 
 struct world_request {

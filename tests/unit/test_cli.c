@@ -240,6 +240,36 @@ START_TEST(an_operator_sees_tables_and_programs_see_json)
 }
 END_TEST
 
+START_TEST(a_shell_is_told_what_could_come_next)
+{
+    static const struct {
+        const char *words[4], *candidates;
+    } cases[] = {
+        {{""}, "status\nstats\ndocs\nworkers\nrequests\nconfig\nhealth\nversion\n"},
+        {{"w"}, "workers\n"},
+        {{"docs", "p"}, "pin\n"},
+        {{"--json", "workers", "r"}, "resume\n"},
+        {{"docs", "evict", "--j"}, "--json\n"},
+        {{"docs", "evict", "-y"}, "--yes\n"},
+        {{"docs", "-o", ""}, ""}, /* a value that no shell can guess */
+        {{"docs", "pin", "12"}, ""},
+        {{"nonsense", ""}, ""},
+    };
+    struct fixture f = setup();
+    const char *output;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const *w = cases[i].words;
+
+        ck_assert_int_eq(
+            RUN(&f, "./kvasirctl", &output, "completion", "words", "--", w[0], w[1], w[2], w[3]),
+            0);
+        ck_assert_str_eq(output, cases[i].candidates);
+    }
+    teardown(&f);
+}
+END_TEST
+
 START_TEST(an_interrupt_cancels_the_call_and_exits_with_130)
 {
     struct fixture f = setup();
@@ -263,5 +293,5 @@ END_TEST
 CHECK_MAIN("cli", ask_streams_the_answer_as_text, ask_gives_one_json_object_or_one_a_reply,
            exit_codes_tell_what_kind_of_failure_it_was,
            documents_can_be_registered_warmed_and_forgotten,
-           an_operator_sees_tables_and_programs_see_json,
+           an_operator_sees_tables_and_programs_see_json, a_shell_is_told_what_could_come_next,
            an_interrupt_cancels_the_call_and_exits_with_130)

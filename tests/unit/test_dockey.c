@@ -67,6 +67,19 @@ START_TEST(salt_and_contents_cannot_run_into_each_other)
 }
 END_TEST
 
+START_TEST(a_place_and_what_stands_before_are_part_of_a_name)
+{
+    struct dockey document, before, key;
+
+    fill(document.bytes, DOCKEY_BYTES, 0);
+    fill(before.bytes, DOCKEY_BYTES, 100);
+    ck_assert_int_eq(dockey_at(&document, 5000000000u, &key), ST_OK);
+    must_equal(key.bytes, "4d8a1f529bce9fc34f5bbaf3481f344f4575e740da4679675fd20f138288d885");
+    ck_assert_int_eq(dockey_behind(&document, &before, &key), ST_OK);
+    must_equal(key.bytes, "62f2a703deb3aa06481c6b01f060bb22b16d5a27dd5662327ea374822ed30dcf");
+}
+END_TEST
+
 static struct pool_identity
 identity(void)
 {
@@ -135,6 +148,7 @@ END_TEST
 
 CHECK_MAIN("dockey", keys_equal_those_of_an_independent_implementation,
            salt_and_contents_cannot_run_into_each_other,
+           a_place_and_what_stands_before_are_part_of_a_name,
            a_pool_fingerprint_equals_that_of_an_independent_implementation,
            everything_that_the_bytes_depend_on_changes_the_fingerprint,
            the_fingerprint_is_part_of_the_key, a_key_may_be_shown_short)

@@ -83,7 +83,7 @@ START_TEST(a_text_does_not_depend_on_seven_other_requests)
         fill_ids(other_docs[id - 1], 50, (uint32_t)id * 77);
         other_blocks[id - 1] = rig_blocks(rig, 50);
         struct rig_doc doc = {
-            other_docs[id - 1], (uint32_t)(50 - id), other_blocks[id - 1], 10 + id, false, 0};
+            other_docs[id - 1], (uint32_t)(50 - id), other_blocks[id - 1], 10 + id, false, 0, {0}};
         struct rig_request other = {.id = id,
                                     .docs = &doc,
                                     .n_docs = 1,
@@ -248,7 +248,7 @@ START_TEST(a_build_of_a_tail_gives_the_bytes_of_a_whole_build)
 
     fill_all();
     struct rig *rig = rig_new(&config);
-    struct rig_doc doc = {doc_c, 61, rig_blocks(rig, 61), 1, false, 0};
+    struct rig_doc doc = {doc_c, 61, rig_blocks(rig, 61), 1, false, 0, {0}};
     struct rig_request request = {.docs = &doc, .n_docs = 1};
 
     /* Requests without an id only build. */
@@ -298,7 +298,7 @@ START_TEST(all_orders_of_documents_share_their_kv)
 
     for (uint32_t i = 0; i < 5; i++) {
         docs[i] =
-            (struct rig_doc){ids[i], lengths[i], rig_blocks(rig, lengths[i]), i + 1, false, 0};
+            (struct rig_doc){ids[i], lengths[i], rig_blocks(rig, lengths[i]), i + 1, false, 0, {0}};
     }
     struct rig_request request = {
         .id = 1, .docs = docs, .n_docs = 5, .query = query, .n_query = 11, .max_tokens = 6};
@@ -360,12 +360,12 @@ START_TEST(an_empty_document_changes_nothing)
     rig_restart(rig, &config);
     struct abc abc = abc_new(rig);
     struct rig_doc docs[6] = {
-        {NULL, 0, NULL, 0, false, 0},
+        {NULL, 0, NULL, 0, false, 0, {0}},
         abc.docs[0],
-        {NULL, 0, NULL, 9, false, 0},
+        {NULL, 0, NULL, 9, false, 0, {0}},
         abc.docs[1],
         abc.docs[2],
-        {NULL, 0, NULL, 0, false, 0},
+        {NULL, 0, NULL, 0, false, 0, {0}},
     };
     struct rig_request request = abc_request(&abc, 1);
 
@@ -386,7 +386,7 @@ START_TEST(a_document_may_stand_twice_in_a_prompt)
 
     fill_all();
     struct rig *rig = rig_new(&config);
-    struct rig_doc docs[2] = {{doc_a, 37, rig_blocks(rig, 37), 1, false, 0}};
+    struct rig_doc docs[2] = {{doc_a, 37, rig_blocks(rig, 37), 1, false, 0, {0}}};
     struct rig_request request = {.id = 1,
                                   .docs = docs,
                                   .n_docs = 2,
@@ -401,7 +401,7 @@ START_TEST(a_document_may_stand_twice_in_a_prompt)
     ck_assert_uint_eq(rig->rows_built, 37);
     ck_assert_uint_eq(rig->heard[1].tokens_reused, 74);
     /* The same with two copies in blocks of their own. */
-    docs[1] = (struct rig_doc){doc_a, 37, rig_blocks(rig, 37), 2, false, 0};
+    docs[1] = (struct rig_doc){doc_a, 37, rig_blocks(rig, 37), 2, false, 0, {0}};
     docs[0].build = 0;
     request.id = 2;
     rig_assign(rig, &request);

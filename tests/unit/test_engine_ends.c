@@ -97,8 +97,8 @@ START_TEST(a_bad_assign_is_refused_and_the_others_go_on)
     memcpy(bad_ids, doc_a, sizeof(bad_ids));
     bad_ids[36] = rig->model.V;
     for (int what = 0; what < 9; what++) {
-        struct rig_doc docs[2] = {{doc_b, 16, abc.docs[1].blocks, 2, true, 0},
-                                  {doc_a, 37, abc.docs[0].blocks, 20, false, 0}};
+        struct rig_doc docs[2] = {{doc_b, 16, abc.docs[1].blocks, 2, true, 0, {0}},
+                                  {doc_a, 37, abc.docs[0].blocks, 20, false, 0, {0}}};
         struct rig_request bad = {
             .id = 2, .docs = docs, .n_docs = 2, .query = query, .n_query = 11, .max_tokens = 5};
 
@@ -194,7 +194,7 @@ START_TEST(a_request_over_broken_memory_fails_alone)
            kv_layout_block_bytes(&rig->layout)); /* all NaN */
     struct abc abc = abc_new(rig);
     struct rig_request good = abc_request(&abc, 1);
-    struct rig_doc doc = {doc_b, 16, broken, 0, false, 0};
+    struct rig_doc doc = {doc_b, 16, broken, 0, false, 0, {0}};
     struct rig_request bad = {
         .id = 2, .docs = &doc, .n_docs = 1, .query = query, .n_query = 11, .max_tokens = 5};
 

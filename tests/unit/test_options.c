@@ -116,7 +116,7 @@ START_TEST(what_the_table_cannot_check_is_checked_and_named)
     expect_refused("--shape", "tiny", "shape tiny: it goes with --load-format dummy only");
     expect_refused("--load-format", "dummy",
                    "load-format dummy goes with --shape and without --model");
-    expect_refused("--eviction", "mru", "eviction mru: there is no such policy; there is lru");
+    expect_refused("--eviction", "mru", "eviction mru: it must be zipf, lru, s3fifo or arc");
 }
 END_TEST
 

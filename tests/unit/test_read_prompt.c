@@ -228,6 +228,57 @@ START_TEST(a_document_has_the_same_key_in_any_place_and_another_one_under_anothe
 }
 END_TEST
 
+static const struct prompt_document *
+read_in_mode(struct rig *rig, struct raw *raw, Kvasir__V1__ReuseMode mode)
+{
+    raw->request.has_reuse = true;
+    raw->request.reuse = mode;
+    ck_assert_int_eq(read_message(rig, METHOD_GENERATE, &raw->request.base), ST_OK);
+    return rig->reading.prompt.documents;
+}
+
+static bool
+is_same(const struct dockey *a, const struct dockey *b)
+{
+    return memcmp(a->bytes, b->bytes, DOCKEY_BYTES) == 0;
+}
+
+START_TEST(a_mode_says_under_which_name_a_document_is_looked_for)
+{
+    const struct prompt_document *docs;
+    struct dockey at;
+    struct rig rig;
+    struct raw raw;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    Kvasir__V1__Segment *twice[] = {&raw.segment, &raw.segment};
+
+    raw.request.n_segments = 2;
+    raw.request.segments = twice;
+    docs = read_in_mode(&rig, &raw, KVASIR__V1__REUSE_MODE__REUSE_LAZY);
+    uint32_t length = tokens_count(docs[0].tokens);
+    uint32_t query = tokens_count(rig.reading.prompt.query);
+
+    ck_assert(is_same(&docs[0].kv_key, &docs[0].key) && is_same(&docs[1].kv_key, &docs[0].key));
+    docs = read_in_mode(&rig, &raw, KVASIR__V1__REUSE_MODE__REUSE_REENCODE);
+    ck_assert_int_eq(dockey_at(&docs[1].key, length, &at), ST_OK);
+    ck_assert(is_same(&docs[0].kv_key, &docs[0].key) && is_same(&docs[1].kv_key, &at));
+    docs = read_in_mode(&rig, &raw, KVASIR__V1__REUSE_MODE__REUSE_PREFIX);
+    ck_assert_int_eq(dockey_behind(&docs[0].key, &docs[1].key, &at), ST_OK);
+    ck_assert(is_same(&docs[0].kv_key, &docs[0].key) && is_same(&docs[1].kv_key, &at));
+    (void)read_in_mode(&rig, &raw, KVASIR__V1__REUSE_MODE__REUSE_NONE);
+    ck_assert_uint_eq(rig.reading.prompt.query_documents, 2 * length);
+    ck_assert_uint_eq(tokens_count(rig.reading.prompt.query), 2 * length + query);
+    rig.reader.reuse = REUSE_PREFIX;
+    (void)read_in_mode(&rig, &raw, KVASIR__V1__REUSE_MODE__REUSE_DEFAULT);
+    ck_assert_int_eq(rig.reading.prompt.reuse, REUSE_PREFIX);
+    raw.request.reuse = (Kvasir__V1__ReuseMode)5;
+    expect_refused(&rig, &raw, "reuse is 5: it must be lazy, reencode, prefix or none");
+    rig_close(&rig);
+}
+END_TEST
+
 START_TEST(add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there)
 {
     struct rig rig;
@@ -377,6 +428,7 @@ CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_i
            a_value_out_of_its_range_is_refused_by_name_with_the_range,
            contradictions_between_raw_and_chat_are_refused,
            a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt,
+           a_mode_says_under_which_name_a_document_is_looked_for,
            add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there,
            a_chat_becomes_preamble_documents_and_query,
            a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not,

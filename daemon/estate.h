@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* estate - what of a pool outlives kvasird: the descriptors of its arenas and of its catalog.
+ *
+ * All three are kept by the supervisor (common/notify.h) under names that carry the pool's id, so
+ * that parts of two pools are never put together.  A lock on the catalog says who serves the pool;
+ * it goes with the process that holds it, and it is the kernel's, so two daemons that were passed
+ * the same descriptors, by whatever mistake, see each other. */
+#ifndef DAEMON_ESTATE_H
+#define DAEMON_ESTATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/status.h"
+#include "kvpool/catalog.h"
+
+struct estate {
+    bool is_open;
+    int catalog_fd;
+    int arena_fds[2]; /* KV, weights; until estate_take_arenas */
+    void *memory;
+    size_t bytes;
+    struct catalog *catalog;
+};
+
+#define ESTATE_NONE                                                                                \
+    (struct estate)                                                                                \
+    {                                                                                              \
+        .catalog_fd = -1, .arena_fds = { -1, -1 }                                                  \
+    }
+
+/* What an earlier kvasird left, if it is a pool such as `wanted` (fingerprint, block_tokens,
+ * kv_memory, kv_percent; the rest is not looked at).  ST_NOT_FOUND: nothing was left.  ST_INVALID:
+ * something else was, which is given up: dropped from the store and closed; the detail says why.
+ * ST_UNAVAILABLE: another kvasird serves it. */
+enum status estate_open(const struct catalog_pool *wanted, struct estate *estate_out);
+
+/* Makes the catalog of a new pool and has it kept together with its arenas' fds, which stay the
+ * caller's.  `pool->id` names it.  ST_SYSTEM, ST_NO_MEMORY: no such pool will be kept. */
+enum status estate_make(const struct catalog_pool *pool, const int arena_fds[2],
+                        struct estate *estate_out);
+
+/* The arenas' fds, which are the caller's from now on. */
+void estate_take_arenas(struct estate *estate, int fds_out[2]);
+
+/* Has the supervisor drop what it keeps: the pool ends with this process. */
+void estate_give_up(const struct estate *estate);
+
+/* Closes what is held here; what is kept elsewhere stays.  ESTATE_NONE is fine. */
+void estate_close(struct estate *estate);
+
+/* A random id for a new pool.  ST_SYSTEM. */
+enum status estate_new_id(uint8_t id_out[CATALOG_POOL_ID_BYTES]);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a scheduler takes over from the one before it: the pool.  Requests come back by themselves,
+ * as retries of their clients, and find their documents. */
+#include "daemon/sched_state.h"
+
+#include <assert.h>
+
+void
+sched_use_catalog(struct sched *sched, struct catalog *catalog)
+{
+    assert(sched->pool == NULL);
+    sched->catalog = catalog;
+}
+
+enum status
+sched_adopt_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn may_write,
+                 void *arg, struct kvpool_adopted *adopted_out)
+{
+    assert(sched->pool == NULL && sched->catalog != NULL);
+    TRY(sched_set_pool(sched, block_count));
+    TRY(kvpool_adopt(sched->pool, may_write, arg, adopted_out));
+    return ST_OK;
+}
+
+void
+sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation)
+{
+    sched_begin(sched);
+    if (sched->pool != NULL && kvpool_fence_lift(sched->pool, incarnation) > 0) {
+        sched->has_news = true;
+    }
+    sched_take_turn(sched, now_us);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of routes, and those that are one question to kvasird. */
+#include "gateway/routes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "common/mem.h"
+#include "gateway/keys.h"
+#include "gateway/request.h"
+#include "gateway/server.h"
+#include "kvasir/v1/admin.pb-c.h"
+#include "kvasir/v1/health.pb-c.h"
+
+#define ARGUMENT_BYTES_MAX 512
+
+/* ---- health, version, metrics ---------------------------------------------------------------- */
+
+/* llama-server's shape, which load balancers know. */
+static void
+refuse_health(struct exchange *exchange, const char *message)
+{
+    struct text body = {0};
+
+    text_add(&body, "{\"error\":{\"code\":503,\"message\":");
+    text_json_string(&body, message);
+    text_add(&body, ",\"type\":\"unavailable_error\"}}\n");
+    exchange->retry_after_s = 1;
+    exchange_answer(exchange, 503, "application/json", &body);
+}
+
+static void
+on_health(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__HealthReply *health = (const void *)reply->message;
+    struct text body = {0};
+
+    (void)index;
+    if (reply->code != RPC_OK) {
+        refuse_health(exchange, reply->detail);
+    } else if (health->status != KVASIR__V1__SERVING_STATUS__SERVING) {
+        refuse_health(exchange, health->detail == NULL ? "not serving" : health->detail);
+    } else {
+        text_add(&body, "{\"status\":\"ok\"}");
+        exchange_answer_json(exchange, &body);
+    }
+}
+
+static void
+handle_health(struct exchange *exchange)
+{
+    if (atomic_load(&exchange->server->is_draining)) {
+        refuse_health(exchange, "the gateway is draining");
+    } else {
+        (void)exchange_call(exchange, METHOD_HEALTH, NULL, 0, on_health);
+    }
+}
+
+static void
+on_version(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__HealthReply *health = (const void *)reply->message;
+    struct text body = {0};
+
+    (void)index;
+    text_add(&body, "{\"version\":\"" PACKAGE_VERSION "\",\"daemon\":");
+    if (reply->code != RPC_OK || health->version == NULL) {
+        text_add(&body, "null");
+    } else {
+        text_json_string(&body, health->version);
+    }
+    text_format(&body, ",\"protocol\":%d}", WIRE_VERSION);
+    exchange_answer_json(exchange, &body);
+}
+
+static void
+handle_version(struct exchange *exchange)
+{
+    (void)exchange_call(exchange, METHOD_HEALTH, NULL, 0, on_version);
+}
+
+static void
+on_metrics(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    struct server *server = exchange->server;
+    struct text body = {0};
+
+    (void)index;
+    metrics_render(&server->metrics, (const void *)reply->message,
+                   atomic_load(&server->exchanges_open),
+                   strcmp(server->options.metrics_compat, "vllm") == 0, &body);
+    exchange_answer(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
+}
+
+static void
+handle_metrics(struct exchange *exchange)
+{
+    (void)exchange_call(exchange, METHOD_METRICS, NULL, 0, on_metrics);
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void
+add_model(struct text *body, const char *name, size_t length, const Kvasir__V1__ModelReply *model)
+{
+    text_add(body, "{\"id\":");
+    text_json(body, name, length);
+    text_format(body,
+                ",\"object\":\"model\",\"created\":%" PRIu64 ",\"owned_by\":\"kvasir\",\"root\":",
+                model->created_s);
+    text_json_string(body, model->name == NULL ? "" : model->name);
+    text_format(body, ",\"parent\":null,\"max_model_len\":%u}", model->context_tokens);
+}
+
+/* All names, or the one that was asked for. */
+static void
+on_models(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__ModelReply *model = (const void *)reply->message;
+    const char *wanted = exchange->argument;
+    const char *names = exchange->server->options.served_model_name;
+    struct text body = {0};
+    struct refusal refusal;
+    unsigned found = 0;
+
+    (void)index;
+    if (reply->code != RPC_OK) {
+        refusal_of_reply(&refusal, reply);
+        exchange_refuse(exchange, &refusal);
+        return;
+    }
+    names = names == NULL ? (model->name == NULL ? "" : model->name) : names;
+    text_add(&body, wanted == NULL ? "{\"object\":\"list\",\"data\":[" : "");
+    while (names != NULL) {
+        const char *comma = strchr(names, ',');
+        size_t length = comma == NULL ? strlen(names) : (size_t)(comma - names);
+
+        if (wanted == NULL || (strlen(wanted) == length && memcmp(wanted, names, length) == 0)) {
+            text_add(&body, found++ > 0 ? "," : "");
+            add_model(&body, names, length, model);
+        }
+        names = comma == NULL ? NULL : comma + 1;
+    }
+    text_add(&body, wanted == NULL ? "]}" : "");
+    if (found > 0) {
+        exchange_answer_json(exchange, &body);
+        return;
+    }
+    text_deinit(&body);
+    refusal_set_kind(&refusal, 404, "invalid_request_error", "model_not_found",
+                     "there is no such model");
+    exchange_refuse(exchange, &refusal);
+}
+
+static void
+handle_models(struct exchange *exchange)
+{
+    (void)exchange_call(exchange, METHOD_MODEL, NULL, 0, on_models);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const struct route routes[] = {
+    {"POST", "/v1/chat/completions", NULL, "chat", false, chat_handle},
+    {"POST", "/v1/completions", NULL, "completions", false, completion_handle},
+    {"GET", "/v1/models", NULL, "models", false, handle_models},
+    {"GET", "/v1/models/", "", "models", false, handle_models},
+    {"GET", "/health", NULL, "health", true, handle_health},
+    {"GET", "/version", NULL, "version", true, handle_version},
+    {"GET", "/metrics", NULL, "metrics", true, handle_metrics},
+};
+
+/* Whether a path is the route's; *argument is what stands at its place, not NUL-terminated. */
+static bool
+matches(const struct route *route, const char *url, const char **argument, size_t *length)
+{
+    size_t prefix = strlen(route->path);
+    size_t tail;
+
+    if (route->tail == NULL) {
+        *argument = NULL;
+        return strcmp(url, route->path) == 0;
+    }
+    if (strncmp(url, route->path, prefix) != 0) {
+        return false;
+    }
+    *argument = url + prefix;
+    *length = strlen(*argument);
+    tail = strlen(route->tail);
+    if (*length <= tail || strcmp(*argument + *length - tail, route->tail) != 0) {
+        return false;
+    }
+    *length -= tail;
+    return *length <= ARGUMENT_BYTES_MAX && memchr(*argument, '/', *length) == NULL;
+}
+
+const struct route *
+routes_find(const char *method, const char *url, char **argument_out, const char **allow_out)
+{
+    const char *argument = NULL;
+    size_t length = 0;
+
+    *argument_out = NULL;
+    *allow_out = NULL;
+    method = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        if (!matches(&routes[i], url, &argument, &length)) {
+            continue;
+        }
+        if (strcmp(routes[i].method, method) != 0) {
+            *allow_out = *allow_out == NULL ? routes[i].method : "GET, DELETE";
+            continue;
+        }
+        if (argument != NULL) {
+            char *copy = mem_zalloc(length + 1, 1);
+
+            if (copy == NULL) {
+                return NULL;
+            }
+            memcpy(copy, argument, length);
+            *argument_out = copy;
+        }
+        return &routes[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kvpool/evict_heap.h"
+
+#include <assert.h>
+
+#include "common/mem.h"
+
+enum status
+evict_heap_init(struct evict_heap *heap, uint32_t capacity)
+{
+    *heap = (struct evict_heap){
+        .entries = mem_zalloc(capacity, sizeof(heap->entries[0])),
+        .capacity = capacity,
+    };
+    return heap->entries == NULL ? ERR(ST_NO_MEMORY, "heap of %u documents", capacity) : ST_OK;
+}
+
+void
+evict_heap_deinit(struct evict_heap *heap)
+{
+    MEM_FREE(heap->entries);
+}
+
+static void
+put(struct evict_heap *heap, uint32_t index, struct evict_heap_entry entry)
+{
+    heap->entries[index] = entry;
+    entry.doc->place = index + 1;
+}
+
+static void
+sift_up(struct evict_heap *heap, uint32_t index, struct evict_heap_entry entry)
+{
+    while (index > 0 && heap->entries[(index - 1) / 2].score > entry.score) {
+        put(heap, index, heap->entries[(index - 1) / 2]);
+        index = (index - 1) / 2;
+    }
+    put(heap, index, entry);
+}
+
+static void
+sift_down(struct evict_heap *heap, uint32_t index, struct evict_heap_entry entry)
+{
+    for (;;) {
+        uint32_t child = 2 * index + 1;
+
+        if (child + 1 < heap->count
+            && heap->entries[child + 1].score < heap->entries[child].score) {
+            child++;
+        }
+        if (child >= heap->count || heap->entries[child].score >= entry.score) {
+            break;
+        }
+        put(heap, index, heap->entries[child]);
+        index = child;
+    }
+    put(heap, index, entry);
+}
+
+/* `entry` takes the place at `index`, from where it belongs above or below. */
+static void
+settle(struct evict_heap *heap, uint32_t index, struct evict_heap_entry entry)
+{
+    if (index > 0 && heap->entries[(index - 1) / 2].score > entry.score) {
+        sift_up(heap, index, entry);
+    } else {
+        sift_down(heap, index, entry);
+    }
+}
+
+void
+evict_heap_push(struct evict_heap *heap, struct evict_doc *doc, double score)
+{
+    assert(doc->place == 0 && heap->count < heap->capacity);
+    sift_up(heap, heap->count++, (struct evict_heap_entry){.doc = doc, .score = score});
+}
+
+void
+evict_heap_remove(struct evict_heap *heap, struct evict_doc *doc)
+{
+    uint32_t index = doc->place - 1;
+
+    if (doc->place == 0) {
+        return;
+    }
+    doc->place = 0;
+    heap->count--;
+    if (index < heap->count) {
+        settle(heap, index, heap->entries[heap->count]);
+    }
+}
+
+void
+evict_heap_rescore(struct evict_heap *heap, uint32_t index, double score)
+{
+    struct evict_heap_entry entry = {.doc = heap->entries[index].doc, .score = score};
+
+    settle(heap, index, entry);
+}

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# debian.sh DEBS: the packages of `make deb` in folder DEBS.  lintian finds nothing; in a Debian root made for
+# the purpose they install, answer a question with a tiny model, and go away again without a trace.
+# Exit status 77 where no root can be made (no network, no right to chroot).
+set -euo pipefail
+debs=$1
+root=$(mktemp -d)
+keep=${XDG_CACHE_HOME:-$HOME/.cache}/kvasir/debian-root.tar # what debootstrap made, for the next run
+
+fail() {
+    echo "debian.sh: $*" >&2
+    exit 1
+}
+skip() {
+    echo "SKIP: $*"
+    exit 77
+}
+finish() {
+    umount "$root/proc" 2>/dev/null || true
+    rm -rf --one-file-system "$root"
+}
+trap finish EXIT
+in_root() {
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 chroot "$root" "$@"
+}
+
+complaints=$(lintian --allow-root --fail-on none "$debs"/*.changes)
+[ -z "$complaints" ] || fail "lintian: $complaints"
+
+if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
+    skip 'no root or no debootstrap: the packages were not installed'
+fi
+if [ -f "$keep" ]; then
+    tar -C "$root" -xf "$keep"
+else
+    debootstrap --variant=minbase bookworm "$root" >"$root.log" 2>&1 ||
+        skip "debootstrap made no root: $(tail -n 1 "$root.log")"
+    rm -f "$root.log"
+    mkdir -p "${keep%/*}"
+    tar -C "$root" -cf "$keep.part" . && mv "$keep.part" "$keep"
+fi
+chmod 755 "$root"
+in_root true || skip 'chroot is refused here: the packages were not installed'
+[ ! -f /etc/apt/apt.conf ] || cp /etc/apt/apt.conf "$root/etc/apt/"
+cp -L /etc/resolv.conf "$root/etc/" 2>/dev/null || true
+cp /etc/apt/sources.list "$root/etc/apt/" 2>/dev/null || true
+cp -r /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/"
+mount -t proc proc "$root/proc" || skip 'mount is refused here: the packages were not installed'
+
+mkdir "$root/debs"
+find "$debs" -name '*.deb' ! -name '*-dbgsym_*' ! -name 'kvasir-worker-cuda_*' -exec cp {} "$root/debs/" \;
+in_root sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends /debs/*.deb' \
+    >"$root/apt.log" 2>&1 || fail "installing: $(tail -n 20 "$root/apt.log")"
+
+# No systemd runs there: its services are started by hand, as their user, as the units would.
+./kvasir-tiny-model --out "$root/tiny.gguf" >/dev/null
+echo 'model = /tiny.gguf' >>"$root/etc/kvasir/kvasird.conf"
+in_root systemd-tmpfiles --create kvasir.conf
+cat >"$root/serve" <<'SERVE'
+set -e
+as_kvasir() { exec setpriv --reuid=kvasir --regid=kvasir --init-groups "$@"; }
+as_kvasir kvasird --config=/etc/kvasir/kvasird.conf --log-level=warn & daemon=$!
+tries=0
+until kvasirctl status >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || exit 1
+    sleep 0.1
+done
+as_kvasir kvasir-worker --config=/etc/kvasir/kvasir-worker.conf --log-level=warn & worker=$!
+echo 'The harbour closes at nine.' >/document.txt
+timeout 60 kvasir ask --docs /document.txt --max-tokens 4 'When does the harbour close?'
+kill "$worker" "$daemon"
+wait "$worker" "$daemon"
+SERVE
+in_root sh /serve >"$root/answer" 2>&1 || fail "no answer: $(tail -n 20 "$root/answer")"
+for program in kvasir kvasirctl kvasird kvasir-worker; do
+    in_root "$program" --version >/dev/null || fail "$program does not run"
+done
+
+in_root apt-get -qq purge -y 'kvasir-*' 'libkvasir*' >"$root/apt.log" 2>&1 || fail "purging: $(tail -n 20 "$root/apt.log")"
+left=$(find "$root/etc" "$root/usr" "$root/lib/systemd" "$root/var/lib/systemd" -name '*kvasir*' ! -path '*/dpkg/*')
+[ -z "$left" ] || fail "left behind: $left"
+echo "PASS: $(find "$root/debs" -name '*.deb' | wc -l) packages installed, answered and went"
