@@ -209,6 +209,10 @@ adopt_new_pool(struct kvasird *d, const struct handoff_event *event)
     if (sched_pool(d->sched) != NULL) {
         return;
     }
+    if (!handoff_keeps_arenas(d->handoff)) {
+        log_info("pool_not_kept", "reason=\"its memory ends with its last worker\"");
+        return;
+    }
     describe_pool(d, event, &pool);
     handoff_arena_fds(d->handoff, fds);
     st = estate_make(&pool, fds, &d->estate);

@@ -59,6 +59,23 @@ discard_unread(int socket)
     }
 }
 
+/* Memory that no fd keeps has gone with the last worker that mapped it. */
+static void
+drop_lost_arenas(struct handoff *h)
+{
+    if (!arenas_are_held(&h->arenas) || arenas_outlive_workers(&h->arenas)) {
+        return;
+    }
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (h->is_taken[i]) {
+            return;
+        }
+    }
+    arenas_close(&h->arenas);
+    h->device[0] = '\0';
+    h->has_lost_arenas = true;
+}
+
 /* Ends a talk that failed, with the detail of `st`: the number that it reserved is free again. */
 static void
 end_failed(struct handoff *h, struct connection *c, enum status st)
@@ -84,6 +101,7 @@ end_failed(struct handoff *h, struct connection *c, enum status st)
     if (c->has_number) {
         h->is_taken[c->event.worker] = false;
         c->has_number = false;
+        drop_lost_arenas(h);
     }
     fd_close(&c->event.pidfd);
     handoff_end_talk(c, kind);
@@ -490,6 +508,22 @@ handoff_worker_gone(struct handoff *h, uint32_t worker)
     assert(worker < SCHED_WORKERS_MAX && h->is_taken[worker]);
     h->is_taken[worker] = false;
     h->expected[worker] = (struct expected){0};
+    drop_lost_arenas(h);
+}
+
+bool
+handoff_lost_arenas(struct handoff *h)
+{
+    bool has_lost = h->has_lost_arenas;
+
+    h->has_lost_arenas = false;
+    return has_lost;
+}
+
+bool
+handoff_keeps_arenas(const struct handoff *h)
+{
+    return arenas_outlive_workers(&h->arenas);
 }
 
 void

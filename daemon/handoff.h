@@ -95,6 +95,11 @@ bool handoff_next(struct handoff *handoff, struct handoff_event *event_out);
 /* The process of an attached worker is gone: its number is free again. */
 void handoff_worker_gone(struct handoff *handoff, uint32_t worker);
 
+/* True once after the last process that mapped the arenas is gone, if their fds do not keep the
+ * memory (ipc): what was in the pool is lost, and the next worker makes arenas anew.  To be asked
+ * after handoff_worker_gone and before handoff_next. */
+bool handoff_lost_arenas(struct handoff *handoff);
+
 /* --- after a restart (handoff_rejoin.c) ------------------------------------------------------- */
 
 struct arenas;
@@ -116,6 +121,9 @@ const uint8_t *handoff_pool_id(const struct handoff *handoff); /* borrowed */
 
 /* What this kvasird calls itself to workers that come back; never 0. */
 uint64_t handoff_life(const struct handoff *handoff);
+
+/* Whether they would outlive their workers. */
+bool handoff_keeps_arenas(const struct handoff *handoff);
 
 /* The arenas that are kept, KV then weights; -1: not there yet.  Borrowed until handoff_destroy. */
 void handoff_arena_fds(const struct handoff *handoff, int fds_out[2]);

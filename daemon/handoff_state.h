@@ -50,6 +50,7 @@ struct handoff {
 
     struct arenas arenas;
     char device[HANDOFF_DEVICE_BYTES]; /* where the arenas are */
+    bool has_lost_arenas;              /* and the caller has not heard of it */
 
     uint8_t pool_id[CATALOG_POOL_ID_BYTES];
     struct expected expected[SCHED_WORKERS_MAX];

@@ -23,6 +23,17 @@ arenas_are_held(const struct arenas *arenas)
     return arenas->held[ARENA_INDEX_KV].fd >= 0;
 }
 
+bool
+arenas_outlive_workers(const struct arenas *arenas)
+{
+    for (size_t i = 0; i < ARENA_INDEX_COUNT; i++) {
+        if (strcmp(arenas->held[i].mechanism, "ipc") == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void
 arenas_close(struct arenas *arenas)
 {

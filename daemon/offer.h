@@ -41,6 +41,9 @@ struct arenas {
 bool arenas_are_held(const struct arenas *arenas);
 void arenas_close(struct arenas *arenas);
 
+/* Whether their fds keep the memory; those of "ipc" only name it while a process maps it. */
+bool arenas_outlive_workers(const struct arenas *arenas);
+
 /* Checks what a worker says after it loaded against our fingerprint, and against the arenas held
  * or, if there are none, the kv_memory that it was told to make (0: a share, no number to hold it
  * to).  ST_INVALID names both sides' values. */

@@ -216,6 +216,16 @@ peers_poll_fill(const struct kvasird *d, struct pollfd fds[SCHED_WORKERS_MAX])
     return count;
 }
 
+void
+peers_see_losses(struct kvasird *d)
+{
+    if (handoff_lost_arenas(d->handoff)) {
+        log_warn("pool_lost",
+                 "reason=\"its memory ended with the last worker; the next makes it anew\"");
+        sched_drop_pool(d->sched);
+    }
+}
+
 static void
 bury(struct kvasird *d, uint32_t worker)
 {
@@ -229,6 +239,7 @@ bury(struct kvasird *d, uint32_t worker)
     (void)close(peer->pidfd);
     *peer = (struct peer_link){.state = PEER_FREE};
     handoff_worker_gone(d->handoff, worker);
+    peers_see_losses(d);
     deliver(d);
     serve_status(d);
 }

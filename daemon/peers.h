@@ -78,4 +78,7 @@ bool peers_lose_marked(struct kvasird *d);
 /* Closes the pidfds. */
 void peers_close(struct kvasird *d);
 
+/* Drops the pool if its arenas went with the last worker. */
+void peers_see_losses(struct kvasird *d);
+
 #endif

@@ -182,6 +182,10 @@ void sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnati
 /* The first worker of the device has made the arena.  ST_INVALID: another size than before. */
 enum status sched_set_pool(struct sched *sched, uint32_t block_count);
 
+/* The arena is lost and every worker gone: forgets all documents, pinned ones as well; requests
+ * wait for the next sched_set_pool. */
+void sched_drop_pool(struct sched *sched);
+
 /* Worker `worker` (below SCHED_WORKERS_MAX) takes requests.  Each life has its own incarnation. */
 void sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
                         uint32_t seqs_max);

@@ -31,3 +31,10 @@ sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation)
     }
     sched_take_turn(sched, now_us);
 }
+
+void
+sched_drop_pool(struct sched *sched)
+{
+    assert(list_is_empty(&sched->running) && sched->catalog == NULL);
+    kvpool_destroy(&sched->pool);
+}

@@ -134,6 +134,7 @@ take_attached(struct kvasird *d)
 {
     struct handoff_event event;
 
+    peers_see_losses(d);
     while (handoff_next(d->handoff, &event)) {
         if (event.kind == HANDOFF_ATTACHED) {
             peers_attached(d, &event);

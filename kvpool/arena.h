@@ -30,7 +30,8 @@ extern const struct arena_ops arena_shm;
 uint64_t arena_shm_available(void);
 
 /* CUDA builds only: memory of the calling thread's current device.  vmm's fd keeps the memory;
- * ipc's, for drivers that cannot export an fd, only names it while some process maps it. */
+ * ipc's, for drivers that cannot export an fd, only names it while some process maps it: kvasird
+ * drops the pool with the last of them. */
 extern const struct arena_ops arena_vmm;
 extern const struct arena_ops arena_ipc;
 

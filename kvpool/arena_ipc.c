@@ -4,7 +4,8 @@
  * The handle travels in a small sealed memfd, so kvasird and the workers pass it on as they pass
  * any arena's fd.  Weaker than arena_vmm: the fd names the memory but does not keep it.  It lives
  * while some process maps it, so a pool outlives any one worker but not the last one, and an import
- * after that fails.  The handle names the base of an allocation: always the arena's own, offset 0.
+ * after that fails (kvasird drops pool and arenas together then, daemon/handoff.h).  The handle
+ * names the base of an allocation: always the arena's own, offset 0.
  */
 #include "kvpool/arena_impl.h"
 

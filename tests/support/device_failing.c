@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of device of tests/support/failing_worker: a CPU that breaks in the middle of its work,
- * after as many steps as $KVASIR_TEST_STEPS says, or gets the signal $KVASIR_TEST_SIGNAL then. */
+ * after as many steps as $KVASIR_TEST_STEPS says, or gets the signal $KVASIR_TEST_SIGNAL then.
+ * With $KVASIR_TEST_IPC its arenas are of the kind that ends with the last worker. */
 #include "worker/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "kvpool/arena_impl.h"
 #include "tests/support/failing_ops.h"
 
 static enum status
@@ -42,7 +44,31 @@ copy_host(void *to, const void *from, size_t bytes)
     return ST_OK;
 }
 
-static const struct arena_ops *const arenas[] = {&arena_shm, NULL};
+/* As ipc names itself; here the fd would keep the memory, kvasird must not count on it. */
+static enum status
+create_as_ipc(const char *label, size_t bytes, struct arena **arena_out)
+{
+    static struct arena_impl ipc;
+
+    if (getenv("KVASIR_TEST_IPC") == NULL) {
+        return ERR(ST_UNAVAILABLE, "not asked for");
+    }
+    TRY(arena_shm.create(label, bytes, arena_out));
+    ipc = *(*arena_out)->impl;
+    ipc.name = "ipc";
+    (*arena_out)->impl = &ipc;
+    return ST_OK;
+}
+
+static enum status
+import_as_ipc(int fd, size_t bytes, bool is_writable, struct arena **arena_out)
+{
+    return arena_shm.import(fd, bytes, is_writable, arena_out);
+}
+
+static const struct arena_ops as_ipc = {
+    .name = "ipc", .create = create_as_ipc, .import = import_as_ipc};
+static const struct arena_ops *const arenas[] = {&as_ipc, &arena_shm, NULL};
 
 const struct device_kind device_cpu = {
     .name = "cpu",

@@ -322,6 +322,71 @@ START_TEST(numbers_are_the_lowest_free_and_incarnations_never_come_again)
 }
 END_TEST
 
+/* A first worker whose arenas end with the last process that maps them. */
+static void
+attach_ipc_maker(struct world *w)
+{
+    static char ipc[] = "ipc";
+    struct offer offer;
+    int fd = fake_arrive(w, "cuda:0");
+
+    expect_creation(w, fd);
+    offer_open(w, &offer);
+    offer.infos[0].mechanism = offer.infos[1].mechanism = ipc;
+    fake_offer(w, fd, &offer);
+    offer_close(&offer);
+    struct reply reply = fake_hear(w, fd);
+
+    ck_assert_ptr_nonnull(reply.message);
+    ck_assert_msg(!reply.message->is_refused, "%s", reply.message->reason);
+    (void)close(fd);
+    world_turn(w);
+    (void)close(world_next(w, HANDOFF_ATTACHED).pidfd);
+}
+
+START_TEST(arenas_that_no_fd_keeps_are_dropped_with_their_last_worker)
+{
+    struct world w;
+
+    world_open(&w);
+    attach_ipc_maker(&w);
+    ck_assert(!handoff_keeps_arenas(w.handoff));
+    int second = fake_arrive(&w, "cuda:0");
+    struct reply reply = fake_hear(&w, second);
+
+    ck_assert_uint_eq(reply.fd_count, 2); /* it maps, and has its number */
+    (void)close(reply.fds[0]);
+    (void)close(reply.fds[1]);
+    handoff_worker_gone(w.handoff, 0);
+    ck_assert(!handoff_lost_arenas(w.handoff));
+    (void)close(second); /* it never came as far as Attached */
+    world_turn(&w);
+    (void)world_next(&w, HANDOFF_LOST);
+    ck_assert(handoff_lost_arenas(w.handoff));
+    ck_assert(!handoff_lost_arenas(w.handoff)); /* said once */
+    attach_ipc_maker(&w);
+    handoff_worker_gone(w.handoff, 0);
+    ck_assert(handoff_lost_arenas(w.handoff));
+    world_close(&w);
+}
+END_TEST
+
+START_TEST(arenas_that_an_fd_keeps_outlive_their_last_worker)
+{
+    struct world w;
+    int fds[2];
+
+    world_open(&w);
+    (void)close(attach_whole(&w).pidfd);
+    ck_assert(handoff_keeps_arenas(w.handoff));
+    handoff_worker_gone(w.handoff, 0);
+    ck_assert(!handoff_lost_arenas(w.handoff));
+    handoff_arena_fds(w.handoff, fds);
+    ck_assert_int_ge(fds[0], 0);
+    world_close(&w);
+}
+END_TEST
+
 START_TEST(two_kvasirds_never_give_the_same_incarnation)
 {
     struct world a, b;
@@ -498,6 +563,8 @@ CHECK_MAIN("handoff", the_first_worker_makes_the_arenas_and_the_next_maps_them,
            a_creator_whose_process_ended_is_gone_though_its_socket_is_open,
            a_worker_that_leaves_at_any_stage_leaves_nothing,
            numbers_are_the_lowest_free_and_incarnations_never_come_again,
+           arenas_that_no_fd_keeps_are_dropped_with_their_last_worker,
+           arenas_that_an_fd_keeps_outlive_their_last_worker,
            two_kvasirds_never_give_the_same_incarnation, who_says_nothing_is_dropped_in_time,
            more_talks_than_the_limit_wait_for_their_turn,
            out_of_file_descriptors_it_pauses_and_goes_on,
