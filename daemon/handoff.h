@@ -47,7 +47,7 @@ struct handoff_config {
 
 enum handoff_event_kind {
     HANDOFF_ATTACHED,
-    HANDOFF_REJOINED, /* one that was expected: `worker`, `incarnation`, `seqs_max`, `pidfd` count */
+    HANDOFF_REJOINED, /* `worker`, `incarnation`, `seqs_max` and `pidfd` count */
     HANDOFF_REFUSED,  /* we ended the talk; the worker was told the reason */
     HANDOFF_LOST,     /* the worker ended it; `reason` says where */
 };

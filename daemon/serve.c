@@ -14,7 +14,8 @@
 #include "common/log.h"
 #include "common/notify.h"
 
-#define FAREWELL_US 2000000u /* for workers to leave before we do */
+#define WATCHDOG_SHARE 3        /* signs of life within the time that the supervisor gives */
+#define FAREWELL_US    2000000u /* for workers to leave before we do */
 
 enum {
     FD_SIGNAL,
@@ -108,6 +109,9 @@ timeout_ms(const struct kvasird *d, uint64_t now_us)
     if (handoff_wakeup_us(d->handoff) < until_us) {
         until_us = handoff_wakeup_us(d->handoff);
     }
+    if (d->watchdog_us != 0 && d->next_watchdog_us < until_us) {
+        until_us = d->next_watchdog_us;
+    }
     if (d->stop_by_us != 0 && d->stop_by_us < until_us) {
         until_us = d->stop_by_us;
     }
@@ -126,6 +130,18 @@ tick(struct kvasird *d)
     if (now_us >= d->next_beat_us) {
         d->next_beat_us = now_us + d->options.heartbeat * 1000;
         peers_beat(d, now_us);
+    }
+}
+
+/* Said at the end of a whole turn and nowhere else: whoever is stuck in one does not say it. */
+static void
+feed_watchdog(struct kvasird *d)
+{
+    uint64_t now_us = clock_now_us();
+
+    if (d->watchdog_us != 0 && now_us >= d->next_watchdog_us) {
+        d->next_watchdog_us = now_us + d->watchdog_us;
+        (void)notify_send("WATCHDOG=1"); /* a reader that is behind hears the next one */
     }
 }
 
@@ -170,6 +186,7 @@ turn(struct kvasird *d)
     handoff_poll_done(d->handoff, fds + FDS_FIXED + peers, handoffs, clock_now_us());
     take_attached(d);
     tick(d);
+    feed_watchdog(d);
     return ST_OK;
 }
 
@@ -177,6 +194,7 @@ enum status
 serve(struct kvasird *d)
 {
     d->next_beat_us = clock_now_us() + d->options.heartbeat * 1000;
+    d->watchdog_us = notify_watchdog_us() / WATCHDOG_SHARE;
     while (!is_done(d)) {
         TRY(turn(d));
     }

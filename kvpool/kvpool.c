@@ -673,8 +673,7 @@ kvpool_unpin(struct kvpool *pool, const struct dockey *key)
     if (doc == NULL || doc->pins == 0) {
         return ERR(ST_NOT_FOUND, "document is not %s", doc == NULL ? "in the pool" : "pinned");
     }
-    doc->pins--;
-    if (doc->pins == 0) {
+    if (--doc->pins == 0) {
         pool->blocks_pinned -= doc->policy.blocks_resident;
     }
     kvpool_note_pins(pool, doc);

@@ -349,13 +349,13 @@ talk(const struct attach_options *options, struct attachment *a, int fds[TALK_FD
     TRY(talk_connect(options->runtime_dir, &a->socket));
     a->daemon_pidfd = talk_daemon_pidfd(a->socket);
     TRY(talk_send(a->socket, &attach.base, NULL, 0));
-    TRY(talk_receive(a, options->stop_fd, fds, &reply));
+    TRY(talk_receive(a, options->stop_fd, UINT64_MAX, fds, &reply));
     TRY(take_settings(a, reply, options->seqs_max));
     TRY(open_model(a, reply));
     TRY(take_arenas(options, a, reply, fds));
     TRY(answer(a));
     talk_close_fds(fds);
-    TRY(talk_receive(a, options->stop_fd, fds, &reply));
+    TRY(talk_receive(a, options->stop_fd, UINT64_MAX, fds, &reply));
     a->worker = reply->worker;
     a->incarnation = reply->incarnation;
     (void)close(a->socket);

@@ -74,9 +74,10 @@ struct attachment {
 enum status attach_open(const struct attach_options *options, struct attachment *attachment);
 
 /* Comes back to a kvasird of the same pool after its predecessor is gone: number, incarnation and
- * mappings stay, life and endpoints are new.  ST_UNAVAILABLE: nobody is there, try again;
+ * mappings stay, life and endpoints are new.  ST_UNAVAILABLE: nobody is there, or answers
+ * before until_us: try again;
  * ST_INVALID: this worker is of no use to it and must start anew. */
-enum status attach_again(struct attachment *attachment, int stop_fd);
+enum status attach_again(struct attachment *attachment, int stop_fd, uint64_t until_us);
 
 /* Unmaps and closes all; a zeroed struct is fine. */
 void attach_close(struct attachment *attachment);

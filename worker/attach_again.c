@@ -56,7 +56,7 @@ take_back(struct attachment *a, const Kvasir__V1__AttachReply *reply)
 }
 
 enum status
-attach_again(struct attachment *a, int stop_fd)
+attach_again(struct attachment *a, int stop_fd, uint64_t until_us)
 {
     const Kvasir__V1__AttachReply *reply = NULL;
     int fds[TALK_FDS_MAX] = {-1, -1};
@@ -67,7 +67,7 @@ attach_again(struct attachment *a, int stop_fd)
     daemon_pidfd = talk_daemon_pidfd(a->socket);
     st = say_attach(a);
     if (st == ST_OK) {
-        st = talk_receive(a, stop_fd, fds, &reply);
+        st = talk_receive(a, stop_fd, until_us, fds, &reply);
     }
     if (st == ST_OK) {
         st = take_back(a, reply);

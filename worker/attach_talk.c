@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/notify.h"
 
 #define DATAGRAM_BYTES_MAX (64u << 10)
@@ -91,14 +92,17 @@ take_fds(struct msghdr *header, int fds[TALK_FDS_MAX])
     return n;
 }
 
-/* Waits as long as kvasird is there: another worker may be creating an arena first. */
+/* Waits as long as kvasird is there, since another worker may be creating an arena first; or until
+ * a time, for which nobody else is asked to be patient. */
 static enum status
-wait_readable(int socket, int stop_fd)
+wait_readable(int socket, int stop_fd, uint64_t until_us)
 {
     struct pollfd items[] = {{.fd = socket, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
 
     for (;;) {
-        int n = poll(items, 2, PATIENCE_MS);
+        uint64_t now_us = clock_now_us();
+        uint64_t left_ms = until_us > now_us ? (until_us - now_us + 999) / 1000 : 0;
+        int n = poll(items, 2, left_ms < PATIENCE_MS ? (int)left_ms : PATIENCE_MS);
 
         if (n < 0 && errno != EINTR) {
             return ERR(ST_SYSTEM, "poll: %s", strerror(errno));
@@ -109,6 +113,9 @@ wait_readable(int socket, int stop_fd)
         if (n > 0 && items[0].revents != 0) {
             return ST_OK;
         }
+        if (n == 0 && left_ms <= PATIENCE_MS) {
+            return ERR(ST_UNAVAILABLE, "kvasird does not answer on the attach socket");
+        }
         if (n == 0) {
             talk_tell_supervisor(TALK_EXTEND_TIMEOUT "\nSTATUS=waiting for another worker");
         }
@@ -116,7 +123,7 @@ wait_readable(int socket, int stop_fd)
 }
 
 enum status
-talk_receive(struct attachment *a, int stop_fd, int fds[TALK_FDS_MAX],
+talk_receive(struct attachment *a, int stop_fd, uint64_t until_us, int fds[TALK_FDS_MAX],
              const Kvasir__V1__AttachReply **reply_out)
 {
     static uint8_t bytes[DATAGRAM_BYTES_MAX]; /* one attach a process */
@@ -132,7 +139,7 @@ talk_receive(struct attachment *a, int stop_fd, int fds[TALK_FDS_MAX],
     const ProtobufCMessage *message = NULL;
     ssize_t n;
 
-    TRY(wait_readable(a->socket, stop_fd));
+    TRY(wait_readable(a->socket, stop_fd, until_us));
     do {
         n = recvmsg(a->socket, &header, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);

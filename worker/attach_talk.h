@@ -25,9 +25,10 @@ int talk_daemon_pidfd(int socket);
 enum status talk_send(int socket, const ProtobufCMessage *message, const int *fds, size_t n_fds);
 
 /* The next reply on a->socket, borrowed until the one after it, with its fds (the caller's).
- * ST_INVALID: it is a refusal, or none; ST_UNAVAILABLE: kvasird went away, or stop_fd. */
-enum status talk_receive(struct attachment *attachment, int stop_fd, int fds[TALK_FDS_MAX],
-                         const Kvasir__V1__AttachReply **reply_out);
+ * ST_INVALID: it is a refusal, or none; ST_UNAVAILABLE: kvasird went away, or stop_fd, or it is
+ * `until_us`, a time of clock_now_us (UINT64_MAX: no limit). */
+enum status talk_receive(struct attachment *attachment, int stop_fd, uint64_t until_us,
+                         int fds[TALK_FDS_MAX], const Kvasir__V1__AttachReply **reply_out);
 
 /* Closes those that are not -1, and makes them -1. */
 void talk_close_fds(int fds[TALK_FDS_MAX]);

@@ -30,7 +30,7 @@ struct link {
     uint64_t beat_us;          /* when we last did */
     bool is_draining;
     bool is_fenced;
-    bool is_orphan; /* kvasird's process is gone; there is no socket then */
+    bool is_orphan; /* kvasird is gone or hung; there is no socket then */
     uint64_t orphan_since_us, rejoin_at_us;
 };
 
@@ -311,13 +311,13 @@ wait_events(struct link *link, int stop_fd, bool *must_stop_out, bool *is_daemon
 /* The socket goes with it, and with that all that was said and not heard, either way: a next
  * kvasird must not take it for its own. */
 static enum status
-begin_orphan(struct link *link)
+begin_orphan(struct link *link, const char *why)
 {
     if (link->attachment->orphan_timeout_ms == 0) {
-        return ERR(ST_UNAVAILABLE, "kvasird is gone");
+        return ERR(ST_UNAVAILABLE, "kvasird is %s", why);
     }
-    log_warn("daemon_gone", "worker=%" PRIu32 " orphan_timeout_ms=%" PRIu32,
-             link->attachment->worker, link->attachment->orphan_timeout_ms);
+    log_warn("daemon_lost", "worker=%" PRIu32 " reason=%s orphan_timeout_ms=%" PRIu32,
+             link->attachment->worker, why, link->attachment->orphan_timeout_ms);
     (void)notify_send("STATUS=waiting for the next kvasird");
     (void)zmq_close(link->socket);
     link->socket = NULL;
@@ -358,7 +358,8 @@ rejoin(struct link *link, int stop_fd, uint64_t now_us)
     if (mailbox_next_arena(link->mailbox) == NULL) {
         return ST_OK; /* no room for the Reset yet; the engine makes some */
     }
-    st = attach_again(link->attachment, stop_fd);
+    st = attach_again(link->attachment, stop_fd,
+                      link->orphan_since_us + link->attachment->orphan_timeout_ms * UINT64_C(1000));
     if (st == ST_UNAVAILABLE) {
         return ST_OK;
     }
@@ -434,15 +435,14 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
         return ERR(state.status, "engine: %s", state.detail);
     }
     if (is_daemon_gone && !must_stop) {
-        return begin_orphan(link);
+        return begin_orphan(link, "gone");
     }
     if (link->is_fenced) {
         return ERR(ST_UNAVAILABLE, "fenced: kvasird has given this worker up");
     }
     if (now_us - link->heard_us > LIVENESS * period_us
         && mailbox_next_arena(link->mailbox) != NULL) {
-        return ERR(ST_UNAVAILABLE, "kvasird is silent for %" PRIu64 " ms",
-                   (now_us - link->heard_us) / 1000);
+        return begin_orphan(link, "silent"); /* hung: it will be replaced, or refuse us */
     }
     if (must_stop
         || (link->is_draining && state.is_idle && mailbox_outgoing(link->mailbox) == NULL)) {

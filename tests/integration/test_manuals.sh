@@ -30,10 +30,10 @@ for program in kvasir kvasirctl; do
         COMP_WORDS=($program --json v) COMP_CWORD=2; _$program; echo \"\${COMPREPLY[*]}\"")
     [ "$words" = version ] || complain "$program: bash completes 'v' to '$words'"
 done
-for page in daemon/kvasird.8 worker/kvasir-worker.8 gateway/kvasir-gateway.8; do
+for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gateway/kvasir-gateway.8; do
     program=$(basename "$page" .8)
     options=$("./$program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p')
-    [ "$(wc -w <<<"$options")" -ge 8 ] || complain "$program --help shows hardly any option"
+    [ "$(wc -w <<<"$options")" -ge 7 ] || complain "$program --help shows hardly any option"
     for option in $options; do
         grep -qE -- "Fl (Fl |-)$option( |$)" "$source/$page" || complain "$page: no --$option"
     done

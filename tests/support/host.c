@@ -64,16 +64,27 @@ static void
 start_daemon(struct host *host)
 {
     const struct host_options *options = &host->options;
-    const char *args[PROCESS_ARGS_MAX + 1] = {
-        "--runtime-dir", host->dir,     "--model",
-        host->model,     "--kv-memory", options->kv_memory == NULL ? "64MiB" : options->kv_memory};
+    const char *const own[] = {"--runtime-dir",
+                               host->dir,
+                               "--model",
+                               host->model,
+                               "--kv-memory",
+                               options->kv_memory == NULL ? "64MiB" : options->kv_memory,
+                               NULL};
+    const char *args[PROCESS_ARGS_MAX + 1];
     /* A wrapper slows so much down that a living worker may be silent for the default time. */
     const char *const slow[] = {"--heartbeat", "10s", "--worker-liveness", "2min", NULL};
-    size_t count = append_args(args, 6, getenv("KVASIR_TEST_WRAPPER") == NULL ? NULL : slow);
+    const char *const program[] = {"./kvasird", NULL};
+    size_t count = append_args(args, 0, options->has_keeper ? options->keeper_args : NULL);
 
+    count = append_args(args, count, options->has_keeper ? program : NULL);
+    count = append_args(args, count, own);
+    count = append_args(args, count, getenv("KVASIR_TEST_WRAPPER") == NULL ? NULL : slow);
     (void)append_args(args, count, options->daemon_args);
-    host->daemon = options->keeps_pool ? process_start_kept("./kvasird", args, NULL, &host->store)
-                                       : process_start("./kvasird", args, NULL);
+    host->daemon =
+        options->keeps_pool
+            ? process_start_kept("./kvasird", args, NULL, &host->store)
+            : process_start(options->has_keeper ? "./kvasir-keeper" : "./kvasird", args, NULL);
     process_wait_ready(host->daemon);
 }
 
@@ -133,6 +144,23 @@ host_restart_daemon(struct host *host)
 {
     ck_assert_ptr_null(host->daemon);
     start_daemon(host);
+}
+
+void
+host_kill_kept_daemon(struct host *host, int signo)
+{
+    char path[64];
+    FILE *file;
+    int pid = 0;
+
+    process_read_notify(host->daemon); /* or an earlier READY would count */
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", process_pid(host->daemon),
+                   process_pid(host->daemon));
+    file = fopen(path, "re");
+    ck_assert_msg(file != NULL && fscanf(file, "%d", &pid) == 1, "%s names no child", path);
+    (void)fclose(file);
+    ck_assert_int_eq(kill(pid, signo), 0);
+    process_wait_ready(host->daemon);
 }
 
 const struct process_store *

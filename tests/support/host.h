@@ -20,6 +20,8 @@ struct host_options {
     const struct tiny_model_config *model; /* NULL: tiny_model_defaults() */
     const char *const *daemon_args;        /* further ones; NULL-terminated; may be NULL */
     const char *const *worker_args;
+    bool has_keeper;                /* the daemon runs under kvasir-keeper; host_daemon is that */
+    const char *const *keeper_args; /* of it */
     bool keeps_pool; /* the daemon has a supervisor with an fd store: see host_restart_daemon */
 };
 
@@ -47,6 +49,9 @@ void host_leave_daemon(struct host *host);
 
 /* Starts the daemon again, with what the one before had kept; waits until it is ready. */
 void host_restart_daemon(struct host *host);
+
+/* With has_keeper: a signal to kvasird itself; waits until the next one is ready. */
+void host_kill_kept_daemon(struct host *host, int signo);
 
 /* What is kept now. */
 const struct process_store *host_store(struct host *host);
