@@ -36,5 +36,9 @@ void
 sched_drop_pool(struct sched *sched)
 {
     assert(list_is_empty(&sched->running) && sched->catalog == NULL);
+    LIST_FOR_EACH(node, &sched->waiting)
+    {
+        sched_unawait(sched, LIST_ENTRY(node, struct session, age_link));
+    }
     kvpool_destroy(&sched->pool);
 }
