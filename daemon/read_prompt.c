@@ -8,6 +8,7 @@
 #include <openssl/rand.h>
 
 #include "common/mem.h"
+#include "daemon/registry.h"
 #include "daemon/sched.h"
 
 #include "kvasir/v1/documents.pb-c.h"
@@ -175,39 +176,44 @@ encode(struct work *work, enum text_kind kind, const struct template_document *t
 }
 
 static enum status
-find_registered(const struct reader *reader, ProtobufCBinaryData key, struct tokens **tokens_out)
+find_registered(struct work *work, const Kvasir__V1__Segment *segment, struct tokens **tokens_out)
 {
-    struct dockey name;
-    char hex[2 * 8 + 1];
+    struct registry_scope scope = {
+        .pool_fingerprint = work->reader->pool_fingerprint,
+        .salt = work->salt.data,
+        .salt_length = work->salt.len,
+    };
+    struct dockey key;
 
-    if (key.len != DOCKEY_BYTES) {
-        return ERR(ST_INVALID, "document_key has %zu bytes: it must be %d", key.len, DOCKEY_BYTES);
+    if (!segment->has_document_key) {
+        return registry_find_id(work->reader->registered, &scope, segment->document_id, &key,
+                                tokens_out);
     }
-    memcpy(name.bytes, key.data, DOCKEY_BYTES);
-    *tokens_out = memo_find(reader->registered, &name);
-    if (*tokens_out == NULL) {
-        dockey_hex(&name, 8, hex);
-        return ERR(ST_NOT_FOUND, "document_key %s...: not registered, or forgotten since", hex);
+    if (segment->document_key.len != DOCKEY_BYTES) {
+        return ERR(ST_INVALID, "document_key has %zu bytes: it must be %d",
+                   segment->document_key.len, DOCKEY_BYTES);
     }
-    return ST_OK;
+    memcpy(key.bytes, segment->document_key.data, DOCKEY_BYTES);
+    return registry_find(work->reader->registered, &scope, &key, tokens_out);
 }
 
-/* Exactly one of text, token_ids, document_key. */
+/* Exactly one of text, token_ids, document_key, document_id. */
 static enum status
 read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_kind kind,
              struct tokens **tokens_out)
 {
     bool has_ids = segment->n_token_ids > 0;
-    int given = (segment->text != NULL) + has_ids + segment->has_document_key;
+    int given = (segment->text != NULL) + has_ids + segment->has_document_key
+                + (segment->document_id != NULL);
 
     if (given > 1) {
-        return ERR(ST_INVALID, "more than one of text, token_ids and document_key");
+        return ERR(ST_INVALID, "more than one of text, token_ids, document_key and document_id");
     }
     if (segment->title != NULL && (segment->text == NULL || kind == TEXT_RAW)) {
         return ERR(ST_INVALID, "title goes with the text of a chat's document only");
     }
-    if (segment->has_document_key) {
-        return find_registered(work->reader, segment->document_key, tokens_out);
+    if (segment->has_document_key || segment->document_id != NULL) {
+        return find_registered(work, segment, tokens_out);
     }
     if (segment->text == NULL) { /* ids, or an empty list of them: an empty document */
         TRY(check_ids(work->reader, segment->token_ids, segment->n_token_ids));
@@ -434,16 +440,79 @@ read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uin
     return apply_reuse(work, request->reuse);
 }
 
+/* All segments and the query, one after the other, become the query. */
+static enum status
+join_prompt(struct work *work)
+{
+    struct prompt *prompt = &work->prompt;
+    size_t count = tokens_count(prompt->query);
+    uint32_t *ids;
+    size_t at = 0;
+
+    for (size_t i = 0; i < prompt->document_count; i++) {
+        count += tokens_count(prompt->documents[i].tokens);
+    }
+    ids = mem_zalloc(count, sizeof(*ids));
+    if (ids == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for %zu token ids", count);
+    }
+    for (size_t i = 0; i <= prompt->document_count; i++) {
+        const struct tokens *part =
+            i < prompt->document_count ? prompt->documents[i].tokens : prompt->query;
+
+        if (tokens_count(part) > 0) {
+            memcpy(ids + at, tokens_ids(part), tokens_count(part) * sizeof(*ids));
+        }
+        at += tokens_count(part);
+    }
+    tokens_release(&prompt->query);
+    enum status st = tokens_new(ids, count, &prompt->query);
+
+    mem_free(ids);
+    return st;
+}
+
+/* A chat as Generate would read it. */
+static enum status
+tokenize_chat(struct work *work, const Kvasir__V1__TokenizeRequest *request)
+{
+    Kvasir__V1__GenerateRequest chat = KVASIR__V1__GENERATE_REQUEST__INIT;
+
+    if (request->text != NULL) {
+        return ERR(ST_INVALID, "one of text and messages");
+    }
+    chat.n_messages = request->n_messages;
+    chat.messages = request->messages;
+    chat.n_documents = request->n_documents;
+    chat.documents = request->documents;
+    TRY(read_chat(work, &chat));
+    return join_prompt(work);
+}
+
 static enum status
 read_tokenize(struct work *work, const Kvasir__V1__TokenizeRequest *request)
 {
     const uint32_t *ids;
     size_t count;
     const char *text = request->text == NULL ? "" : request->text;
+    uint32_t bos = tokenizer_bos(work->reader->tokenizer);
 
+    TRY(read_salt(work, request->has_salt, request->salt));
+    if (request->n_messages > 0) {
+        return tokenize_chat(work, request);
+    }
     TRY(tokenizer_encode(work->reader->tokenizer, work->scratch, text, strlen(text),
                          request->parse_special, &ids, &count));
-    return tokens_new(ids, count, &work->prompt.query);
+    TRY(tokens_new(ids, count, &work->prompt.query));
+    if (!request->add_bos || bos == TOKENIZER_NONE) {
+        return ST_OK;
+    }
+    TRY(make_room(work, 0));
+    struct tokens *first;
+
+    TRY(tokens_new(&bos, 1, &first));
+    TRY(add_document(work, first, NULL));
+    return join_prompt(work);
 }
 
 static enum status
@@ -461,14 +530,20 @@ read_register(struct work *work, const Kvasir__V1__RegisterRequest *request)
     if (request->document == NULL) {
         return ERR(ST_INVALID, "document is missing");
     }
-    if (request->document->has_document_key) {
+    if (request->document->has_document_key || request->document->document_id != NULL) {
         return ERR(ST_INVALID, "document_key: a document is registered by its text or ids");
     }
     TRY(read_salt(work, request->has_salt, request->salt));
     TRY(make_room(work, 1));
     TRY(add_segment(work, request->document, request->is_chat ? TEXT_DOCUMENT : TEXT_RAW));
-    return memo_put(work->reader->registered, &work->prompt.documents[0].key,
-                    work->prompt.documents[0].tokens);
+    struct registry_scope scope = {
+        .pool_fingerprint = work->reader->pool_fingerprint,
+        .salt = work->salt.data,
+        .salt_length = work->salt.len,
+    };
+
+    return registry_put(work->reader->registered, &scope, request->document->id,
+                        &work->prompt.documents[0].key, work->prompt.documents[0].tokens);
 }
 
 enum status

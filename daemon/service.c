@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "daemon/registry.h"
 
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
@@ -198,14 +199,33 @@ service_ingested(struct kvasird *d)
 
 /* --- documents -------------------------------------------------------------------------------- */
 
+/* With a salt, or by its id, it must be registered, since only its ids tell whose it is. */
 static enum status
-read_key(const Kvasir__V1__DocumentRef *ref, struct dockey *key_out)
+read_ref(const struct kvasird *d, const Kvasir__V1__DocumentRef *ref, struct dockey *key_out)
 {
-    if (!ref->has_key || ref->key.len != DOCKEY_BYTES) {
-        return ERR(ST_INVALID, "key has %zu bytes: it must be %d", ref->has_key ? ref->key.len : 0,
-                   DOCKEY_BYTES);
+    struct registry_scope scope = {
+        .pool_fingerprint = d->reader.pool_fingerprint,
+        .salt = ref->salt.data,
+        .salt_length = ref->has_salt ? ref->salt.len : 0,
+    };
+    struct tokens *tokens = NULL;
+
+    if (ref->has_key == (ref->id != NULL)) {
+        return ERR(ST_INVALID, "a document is named by its key or by its id");
+    }
+    if (ref->id != NULL) {
+        TRY(registry_find_id(d->reader.registered, &scope, ref->id, key_out, &tokens));
+        tokens_release(&tokens);
+        return ST_OK;
+    }
+    if (ref->key.len != DOCKEY_BYTES) {
+        return ERR(ST_INVALID, "key has %zu bytes: it must be %d", ref->key.len, DOCKEY_BYTES);
     }
     memcpy(key_out->bytes, ref->key.data, DOCKEY_BYTES);
+    if (ref->has_salt) {
+        TRY(registry_find(d->reader.registered, &scope, key_out, &tokens));
+        tokens_release(&tokens);
+    }
     return ST_OK;
 }
 
@@ -404,7 +424,7 @@ static void
 document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRef *ref)
 {
     struct dockey key;
-    enum status st = read_key(ref, &key);
+    enum status st = read_ref(d, ref, &key);
 
     if (st != ST_OK) {
         reply_status(d, call, st, status_detail());

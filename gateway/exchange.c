@@ -207,6 +207,18 @@ exchange_refuse(struct exchange *exchange, const struct refusal *refusal)
     exchange_answer(exchange, refusal->status, "application/json", &body);
 }
 
+bool
+exchange_refuse_reply(struct exchange *exchange, const struct hub_reply *reply)
+{
+    struct refusal refusal;
+
+    if (reply->code != RPC_OK) {
+        refusal_of_reply(&refusal, reply);
+        exchange_refuse(exchange, &refusal);
+    }
+    return reply->code != RPC_OK;
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 void

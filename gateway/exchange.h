@@ -21,6 +21,7 @@
 #define EXCHANGE_CALLS_MAX    128
 #define EXCHANGE_ID_BYTES     64
 #define EXCHANGE_TENANT_BYTES 64
+#define ROUTES_ALLOW_BYTES    64
 
 struct MHD_Connection;
 struct server;
@@ -53,7 +54,7 @@ struct exchange {
     char id[EXCHANGE_ID_BYTES];         /* x-request-id */
     char tenant[EXCHANGE_TENANT_BYTES]; /* "": none */
     char *argument;                     /* of the path, behind the route's prefix; owned */
-    const char *allow;                  /* methods of a path that does not serve this one */
+    char allow[ROUTES_ALLOW_BYTES];     /* methods of a path that does not serve this one */
     uint64_t arrival_us;
     struct text body;
 
@@ -98,6 +99,9 @@ void exchange_answer_json(struct exchange *exchange, struct text *body);
 
 /* With a stream under way this is its last event. */
 void exchange_refuse(struct exchange *exchange, const struct refusal *refusal);
+
+/* Whether a reply is an error; then it is refused with that. */
+bool exchange_refuse_reply(struct exchange *exchange, const struct hub_reply *reply);
 
 /* A stream begins with its first event.  What was put into exchange->out by the handler is sent by
  * exchange_flush. */

@@ -284,8 +284,9 @@ enum {
     TOKENIZE = 1u << REQUEST_TOKENIZE,
     DETOKENIZE = 1u << REQUEST_DETOKENIZE,
     DOCUMENT = 1u << REQUEST_DOCUMENT,
+    ACTION = 1u << REQUEST_DOCUMENT_ACTION,
     ANSWERS = CHAT | COMPLETION,
-    ALL = ANSWERS | TOKENIZE | DETOKENIZE | DOCUMENT,
+    ALL = ANSWERS | TOKENIZE | DETOKENIZE | DOCUMENT | ACTION,
 };
 
 static const struct field {
@@ -329,7 +330,7 @@ static const struct field {
     {"snippet", DOCUMENT, request_read_document_field},
     {"title", DOCUMENT, request_read_document_field},
     {"id", DOCUMENT, request_read_document_field},
-    {"ttl_seconds", DOCUMENT, request_read_ttl},
+    {"ttl_seconds", ACTION, request_read_ttl},
     {"for", DOCUMENT, request_read_purpose},
     {"user", ANSWERS, read_nothing},
     {"metadata", ANSWERS, read_nothing},

@@ -27,6 +27,7 @@ enum request_kind {
     REQUEST_TOKENIZE,
     REQUEST_DETOKENIZE,
     REQUEST_DOCUMENT,
+    REQUEST_DOCUMENT_ACTION, /* pin, warm */
 };
 
 struct request_limits {
@@ -76,6 +77,9 @@ struct request {
 bool request_read(struct request *request, enum request_kind kind, const char *body, size_t length,
                   const struct request_limits *limits, struct refusal *refusal);
 void request_deinit(struct request *request);
+
+/* "sha256:" (which may be missing) and 64 hex digits. */
+bool request_read_hash(const char *text, uint8_t hash_out[32]);
 
 void request_use_prompt(struct request *request, size_t index);
 

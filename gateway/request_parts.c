@@ -215,27 +215,34 @@ hex_digit(char c)
                                   : -1;
 }
 
+bool
+request_read_hash(const char *text, uint8_t hash_out[32])
+{
+    size_t i = 0;
+
+    text += strncmp(text, "sha256:", 7) == 0 ? 7 : 0;
+    while (i < 64 && hex_digit(text[i]) >= 0) {
+        hash_out[i / 2] = (uint8_t)(hash_out[i / 2] << 4 | hex_digit(text[i]));
+        i++;
+    }
+    return i == 64 && text[64] == '\0';
+}
+
 static bool
 read_hash(struct request *request, struct json_object *value, const char *name,
           Kvasir__V1__Segment *segment, struct refusal *refusal)
 {
     char *text = NULL;
     uint8_t *key;
-    size_t i = 0;
 
     if (!json_read_string(value, name, &text, refusal)) {
         return false;
     }
-    text += strncmp(text, "sha256:", 7) == 0 ? 7 : 0;
     key = request_alloc(request, 32, 1, refusal);
     if (key == NULL) {
         return false;
     }
-    while (i < 64 && hex_digit(text[i]) >= 0) {
-        key[i / 2] = (uint8_t)(key[i / 2] << 4 | hex_digit(text[i]));
-        i++;
-    }
-    if (i < 64 || text[64] != '\0') {
+    if (!request_read_hash(text, key)) {
         refusal_set(refusal, name, "%s: hash must be sha256: and 64 hex digits", name);
         return false;
     }

@@ -126,9 +126,7 @@ on_models(struct exchange *exchange, unsigned index, const struct hub_reply *rep
     unsigned found = 0;
 
     (void)index;
-    if (reply->code != RPC_OK) {
-        refusal_of_reply(&refusal, reply);
-        exchange_refuse(exchange, &refusal);
+    if (exchange_refuse_reply(exchange, reply)) {
         return;
     }
     names = names == NULL ? (model->name == NULL ? "" : model->name) : names;
@@ -163,13 +161,22 @@ handle_models(struct exchange *exchange)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct route routes[] = {
-    {"POST", "/v1/chat/completions", NULL, "chat", false, chat_handle},
-    {"POST", "/v1/completions", NULL, "completions", false, completion_handle},
-    {"GET", "/v1/models", NULL, "models", false, handle_models},
-    {"GET", "/v1/models/", "", "models", false, handle_models},
-    {"GET", "/health", NULL, "health", true, handle_health},
-    {"GET", "/version", NULL, "version", true, handle_version},
-    {"GET", "/metrics", NULL, "metrics", true, handle_metrics},
+    {"POST", "/v1/chat/completions", NULL, "chat", false, chat_handle, NULL},
+    {"POST", "/v1/completions", NULL, "completions", false, completion_handle, NULL},
+    {"GET", "/v1/models", NULL, "models", false, handle_models, NULL},
+    {"GET", "/v1/models/", "", "models", false, handle_models, NULL},
+    {"POST", "/v1/documents", NULL, "documents", false, document_register, NULL},
+    {"GET", "/v1/documents", NULL, "documents", false, document_list, NULL},
+    {"POST", "/v1/documents/", "/pin", "documents", false, document_pin, "pinned"},
+    {"DELETE", "/v1/documents/", "/pin", "documents", false, document_unpin, "unpinned"},
+    {"POST", "/v1/documents/", "/warm", "documents", false, document_warm, "warm"},
+    {"GET", "/v1/documents/", "", "documents", false, document_get, NULL},
+    {"DELETE", "/v1/documents/", "", "documents", false, document_delete, "deleted"},
+    {"POST", "/tokenize", NULL, "tokenize", false, tokenize_handle, NULL},
+    {"POST", "/detokenize", NULL, "detokenize", false, detokenize_handle, NULL},
+    {"GET", "/health", NULL, "health", true, handle_health, NULL},
+    {"GET", "/version", NULL, "version", true, handle_version, NULL},
+    {"GET", "/metrics", NULL, "metrics", true, handle_metrics, NULL},
 };
 
 /* Whether a path is the route's; *argument is what stands at its place, not NUL-terminated. */
@@ -193,24 +200,35 @@ matches(const struct route *route, const char *url, const char **argument, size_
         return false;
     }
     *length -= tail;
-    return *length <= ARGUMENT_BYTES_MAX && memchr(*argument, '/', *length) == NULL;
+    return *length <= ARGUMENT_BYTES_MAX; /* slashes and all: ids may be paths */
+}
+
+/* Another method of the same path: "GET, DELETE". */
+static void
+add_method(char allow[ROUTES_ALLOW_BYTES], const char *method)
+{
+    size_t length = strlen(allow);
+
+    (void)snprintf(allow + length, ROUTES_ALLOW_BYTES - length, "%s%s", length == 0 ? "" : ", ",
+                   method);
 }
 
 const struct route *
-routes_find(const char *method, const char *url, char **argument_out, const char **allow_out)
+routes_find(const char *method, const char *url, char **argument_out,
+            char allow[ROUTES_ALLOW_BYTES])
 {
     const char *argument = NULL;
     size_t length = 0;
 
     *argument_out = NULL;
-    *allow_out = NULL;
+    allow[0] = '\0';
     method = strcmp(method, "HEAD") == 0 ? "GET" : method;
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         if (!matches(&routes[i], url, &argument, &length)) {
             continue;
         }
         if (strcmp(routes[i].method, method) != 0) {
-            *allow_out = *allow_out == NULL ? routes[i].method : "GET, DELETE";
+            add_method(allow, routes[i].method);
             continue;
         }
         if (argument != NULL) {

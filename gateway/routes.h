@@ -14,16 +14,30 @@ struct route {
     const char *name; /* in metrics */
     bool is_open;     /* no key is needed */
     void (*handle)(struct exchange *exchange);
+    const char *done; /* of an action: what its answer says is true */
 };
 
-/* The route of a request.  NULL: none; then *allow_out names the methods that the path does serve,
- * or is NULL.  *argument_out is the path's argument, percent-decoded already, owned by the caller;
- * NULL if the route has none. */
+/* The route of a request.  NULL: none; then `allow` names the methods that the path does serve, or
+ * is "".  *argument_out is the path's argument, percent-decoded already, owned by the caller; NULL
+ * if the route has none. */
 const struct route *routes_find(const char *method, const char *url, char **argument_out,
-                                const char **allow_out);
+                                char allow[ROUTES_ALLOW_BYTES]);
 
 /* chat.c */
 void chat_handle(struct exchange *exchange);
 void completion_handle(struct exchange *exchange);
+
+/* tokens.c */
+void tokenize_handle(struct exchange *exchange);
+void detokenize_handle(struct exchange *exchange);
+
+/* documents.c */
+void document_register(struct exchange *exchange);
+void document_list(struct exchange *exchange);
+void document_get(struct exchange *exchange);
+void document_delete(struct exchange *exchange);
+void document_pin(struct exchange *exchange);
+void document_unpin(struct exchange *exchange);
+void document_warm(struct exchange *exchange);
 
 #endif

@@ -247,7 +247,7 @@ queue_answer(struct exchange *exchange)
     if (exchange->status == 401) {
         (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     }
-    if (exchange->allow != NULL) {
+    if (exchange->status == 405) {
         (void)MHD_add_response_header(response, "Allow", exchange->allow);
     }
     exchange->is_queued = true;
@@ -391,8 +391,8 @@ begin(struct exchange *exchange, const char *url, const char *method)
     const char *length = MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND,
                                                      MHD_HTTP_HEADER_CONTENT_LENGTH);
 
-    exchange->route = routes_find(method, url, &exchange->argument, &exchange->allow);
-    if (exchange->route == NULL && exchange->allow != NULL) {
+    exchange->route = routes_find(method, url, &exchange->argument, exchange->allow);
+    if (exchange->route == NULL && exchange->allow[0] != '\0') {
         refuse(exchange, 405, "invalid_request_error", "method_not_allowed",
                "this path does not serve the method");
     } else if (exchange->route == NULL) {

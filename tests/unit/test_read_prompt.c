@@ -180,7 +180,8 @@ START_TEST(contradictions_between_raw_and_chat_are_refused)
     raw_init(&raw, "a text");
     raw.segment.n_token_ids = 1;
     raw.segment.token_ids = ids;
-    expect_refused(&rig, &raw, "segments[0]: more than one of text, token_ids and document_key");
+    expect_refused(&rig, &raw,
+                   "segments[0]: more than one of text, token_ids, document_key and document_id");
     raw.segment.text = NULL;
     raw.segment.n_token_ids = 2;
     expect_refused(&rig, &raw, "segments[0]: token_ids[1] is 600: the vocabulary has 512");
@@ -354,6 +355,12 @@ START_TEST(a_chat_becomes_preamble_documents_and_query)
 }
 END_TEST
 
+static void
+expect_not_found(struct rig *rig, struct raw *raw)
+{
+    ck_assert_int_eq(read_message(rig, METHOD_GENERATE, &raw->request.base), ST_NOT_FOUND);
+}
+
 START_TEST(a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not)
 {
     struct rig rig;
@@ -375,6 +382,104 @@ START_TEST(a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not)
     ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_NOT_FOUND);
     raw.segment.document_key.len = 31;
     expect_refused(&rig, &raw, "segments[0]: document_key has 31 bytes: it must be 32");
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_registered_document_is_found_by_its_name_within_its_salt_only)
+{
+    struct rig rig;
+    struct raw raw;
+    struct dockey key;
+    char name[] = "handbook";
+    uint8_t salt[] = "acme";
+    Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text to remember");
+    raw.segment.id = name;
+    registration.document = &raw.segment;
+    registration.has_salt = true;
+    registration.salt = (ProtobufCBinaryData){.data = salt, .len = 4};
+    ck_assert_int_eq(read_message(&rig, METHOD_REGISTER, &registration.base), ST_OK);
+    key = rig.reading.prompt.documents[0].key;
+    raw.segment.text = NULL;
+    raw.segment.document_id = name;
+    expect_not_found(&rig, &raw);
+    raw.request.has_salt = true;
+    raw.request.salt = registration.salt;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[0].key.bytes, key.bytes, DOCKEY_BYTES);
+    /* The key is no way around the salt. */
+    raw.segment.document_id = NULL;
+    raw.segment.has_document_key = true;
+    raw.segment.document_key = (ProtobufCBinaryData){.data = key.bytes, .len = DOCKEY_BYTES};
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    raw.request.salt.len = 3;
+    expect_not_found(&rig, &raw);
+    /* What was forgotten by its key is not found by its name. */
+    ck_assert(memo_forget(rig.reader.registered, &key));
+    raw.segment.has_document_key = false;
+    raw.segment.document_id = name;
+    raw.request.salt.len = 4;
+    expect_not_found(&rig, &raw);
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_name_means_the_document_that_was_registered_last)
+{
+    struct rig rig;
+    struct raw raw;
+    struct dockey key;
+    char name[] = "handbook", text[] = "its second edition";
+    Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
+
+    rig_open(&rig);
+    raw_init(&raw, "its first edition");
+    raw.segment.id = name;
+    registration.document = &raw.segment;
+    ck_assert_int_eq(read_message(&rig, METHOD_REGISTER, &registration.base), ST_OK);
+    raw.segment.text = text;
+    ck_assert_int_eq(read_message(&rig, METHOD_REGISTER, &registration.base), ST_OK);
+    key = rig.reading.prompt.documents[0].key;
+    raw.segment.text = NULL;
+    raw.segment.document_id = name;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[0].key.bytes, key.bytes, DOCKEY_BYTES);
+    rig_close(&rig);
+}
+END_TEST
+
+START_TEST(a_chat_is_tokenised_to_what_it_would_be_answered_from)
+{
+    struct rig rig;
+    char role[] = "user", content[] = "which port?", text[] = "port 22";
+    Kvasir__V1__Message message = KVASIR__V1__MESSAGE__INIT;
+    Kvasir__V1__Message *messages[] = {&message};
+    Kvasir__V1__Segment document = KVASIR__V1__SEGMENT__INIT;
+    Kvasir__V1__Segment *documents[] = {&document};
+    Kvasir__V1__GenerateRequest request = KVASIR__V1__GENERATE_REQUEST__INIT;
+    Kvasir__V1__TokenizeRequest tokenize = KVASIR__V1__TOKENIZE_REQUEST__INIT;
+    size_t count;
+
+    rig_open(&rig);
+    message.role = role;
+    message.content = content;
+    document.text = text;
+    request.messages = tokenize.messages = messages;
+    request.n_messages = tokenize.n_messages = 1;
+    request.documents = tokenize.documents = documents;
+    request.n_documents = tokenize.n_documents = 1;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &request.base), ST_OK);
+    count = tokens_count(rig.reading.prompt.query);
+    for (size_t i = 0; i < rig.reading.prompt.document_count; i++) {
+        count += tokens_count(rig.reading.prompt.documents[i].tokens);
+    }
+    ck_assert_int_eq(read_message(&rig, METHOD_TOKENIZE, &tokenize.base), ST_OK);
+    ck_assert_uint_eq(tokens_count(rig.reading.prompt.query), count);
+    tokenize.text = text;
+    ck_assert_int_eq(read_message(&rig, METHOD_TOKENIZE, &tokenize.base), ST_INVALID);
     rig_close(&rig);
 }
 END_TEST
@@ -432,4 +537,7 @@ CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_i
            add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there,
            a_chat_becomes_preamble_documents_and_query,
            a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not,
+           a_registered_document_is_found_by_its_name_within_its_salt_only,
+           a_name_means_the_document_that_was_registered_last,
+           a_chat_is_tokenised_to_what_it_would_be_answered_from,
            bytes_that_are_no_message_are_refused_and_nothing_leaks, every_allocation_may_fail)

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The documents that clients register, and refer to afterwards instead of sending them again.
+ *
+ * A document is named by its client's id or by its hash, both within the tenant: the salt goes
+ * along, so another tenant's documents are not found, and not told from those that do not exist. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/mem.h"
+#include "gateway/keys.h"
+#include "gateway/request.h"
+#include "gateway/routes.h"
+#include "gateway/server.h"
+#include "kvasir/v1/documents.pb-c.h"
+
+#define LIST_MAX 10000
+
+struct salt {
+    uint8_t bytes[KEYS_SALT_BYTES];
+};
+
+/* An empty salt is one, too: that of documents without. */
+static ProtobufCBinaryData
+salt_of(const struct exchange *exchange, const char *cache_salt, struct salt *salt)
+{
+    bool has_salt = keys_salt(exchange->tenant, cache_salt, salt->bytes);
+
+    return (ProtobufCBinaryData){.data = salt->bytes, .len = has_salt ? sizeof(salt->bytes) : 0};
+}
+
+/* ---- rendering ------------------------------------------------------------------------------- */
+
+static void
+add_hash(struct text *body, const ProtobufCBinaryData *key)
+{
+    text_add(body, "\"hash\":\"sha256:");
+    for (size_t i = 0; i < key->len; i++) {
+        text_format(body, "%02x", key->data[i]);
+    }
+    text_add(body, "\"");
+}
+
+static void
+add_id(struct text *body, const char *id)
+{
+    text_add(body, ",\"id\":");
+    if (id == NULL || id[0] == '\0') {
+        text_add(body, "null");
+    } else {
+        text_json_string(body, id);
+    }
+}
+
+/* ---- register -------------------------------------------------------------------------------- */
+
+static void
+destroy_id(void *state)
+{
+    mem_free(state);
+}
+
+static void
+on_registered(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__RegisterReply *document = (const void *)reply->message;
+    struct text body = {0};
+
+    (void)index;
+    if (exchange_refuse_reply(exchange, reply)) {
+        return;
+    }
+    text_add(&body, "{\"object\":\"document\",");
+    add_hash(&body, &document->key);
+    add_id(&body, exchange->state);
+    text_format(&body, ",\"tokens\":%u}", document->tokens);
+    exchange_answer_json(exchange, &body);
+}
+
+static void
+start_register(struct exchange *exchange, const struct request *request)
+{
+    Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
+    struct salt salt;
+    struct refusal refusal;
+
+    if (request->document == NULL || request->document->text == NULL) {
+        refusal_set(&refusal, "text", "text is missing");
+        exchange_refuse(exchange, &refusal);
+        return;
+    }
+    if (request->is_raw && request->document->title != NULL) {
+        refusal_set(&refusal, "title", "title: only chats have a place for it");
+        exchange_refuse(exchange, &refusal);
+        return;
+    }
+    registration.document = request->document;
+    registration.has_is_chat = true;
+    registration.is_chat = !request->is_raw;
+    registration.has_salt = true;
+    registration.salt = salt_of(exchange, request->cache_salt, &salt);
+    registration.has_weight = request->document->id != NULL; /* then it is one of the corpus */
+    registration.weight = 1;
+    exchange->state = request->document->id == NULL ? NULL : mem_strdup(request->document->id);
+    exchange->destroy_state = destroy_id;
+    (void)exchange_call(exchange, METHOD_REGISTER, &registration.base, 0, on_registered);
+}
+
+void
+document_register(struct exchange *exchange)
+{
+    struct request request;
+
+    if (server_read_request(exchange, REQUEST_DOCUMENT, &request)) {
+        start_register(exchange, &request);
+    }
+    request_deinit(&request);
+}
+
+/* ---- one document ---------------------------------------------------------------------------- */
+
+/* What the path names: an id, or "sha256:" and the hash. */
+static bool
+call_with_ref(struct exchange *exchange, enum method_id method, uint64_t ttl_ms,
+              const char *cache_salt, exchange_reply_fn on_reply)
+{
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+    struct salt salt;
+    uint8_t key[32];
+    struct refusal refusal;
+
+    if (strncmp(exchange->argument, "sha256:", 7) == 0) {
+        if (!request_read_hash(exchange->argument, key)) {
+            refusal_set(&refusal, NULL, "a hash is sha256: and 64 hex digits");
+            exchange_refuse(exchange, &refusal);
+            return false;
+        }
+        ref.has_key = true;
+        ref.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
+    } else {
+        ref.id = exchange->argument;
+    }
+    ref.has_salt = true;
+    ref.salt = salt_of(exchange, cache_salt, &salt);
+    ref.has_ttl_ms = ttl_ms > 0;
+    ref.ttl_ms = ttl_ms;
+    return exchange_call(exchange, method, &ref.base, 0, on_reply);
+}
+
+static void
+on_document(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__DocumentInfo *info = (const void *)reply->message;
+    bool is_id = strncmp(exchange->argument, "sha256:", 7) != 0;
+    struct text body = {0};
+
+    (void)index;
+    if (exchange_refuse_reply(exchange, reply)) {
+        return;
+    }
+    text_add(&body, "{\"object\":\"document\",");
+    add_hash(&body, &info->key);
+    add_id(&body, is_id ? exchange->argument : NULL);
+    text_format(&body,
+                ",\"tokens\":%u,\"tokens_resident\":%u,\"pins\":%u,\"hits\":%" PRIu64 ",\"state\":",
+                info->tokens, info->tokens_resident, info->pins, info->hits);
+    text_json_string(&body, info->state == NULL ? "" : info->state);
+    if (info->has_pin_left_ms) {
+        text_format(&body, ",\"pin_left_seconds\":%.3f", (double)info->pin_left_ms / 1000);
+    }
+    text_add(&body, "}");
+    exchange_answer_json(exchange, &body);
+}
+
+static void
+on_done(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    struct text body = {0};
+
+    (void)index;
+    if (exchange_refuse_reply(exchange, reply)) {
+        return;
+    }
+    text_add(&body, "{\"id\":");
+    text_json_string(&body, exchange->argument);
+    text_format(&body, ",\"object\":\"document\",\"%s\":true}", exchange->route->done);
+    exchange_answer_json(exchange, &body);
+}
+
+void
+document_get(struct exchange *exchange)
+{
+    (void)call_with_ref(exchange, METHOD_GET, 0, NULL, on_document);
+}
+
+void
+document_delete(struct exchange *exchange)
+{
+    (void)call_with_ref(exchange, METHOD_FORGET, 0, NULL, on_done);
+}
+
+void
+document_unpin(struct exchange *exchange)
+{
+    (void)call_with_ref(exchange, METHOD_UNPIN, 0, NULL, on_done);
+}
+
+/* These two may have a body: a time, and a salt. */
+static void
+with_body(struct exchange *exchange, enum method_id method)
+{
+    struct request request = {0};
+
+    if (exchange->body.length == 0) {
+        (void)call_with_ref(exchange, method, 0, NULL, on_done);
+    } else if (server_read_request(exchange, REQUEST_DOCUMENT_ACTION, &request)) {
+        (void)call_with_ref(exchange, method, request.ttl_ms, request.cache_salt, on_done);
+    }
+    request_deinit(&request);
+}
+
+void
+document_pin(struct exchange *exchange)
+{
+    with_body(exchange, METHOD_PIN);
+}
+
+void
+document_warm(struct exchange *exchange)
+{
+    with_body(exchange, METHOD_WARM);
+}
+
+/* ---- all documents --------------------------------------------------------------------------- */
+
+static void
+add_corpus_document(struct text *body, const Kvasir__V1__CorpusDocument *document)
+{
+    text_add(body, "{\"object\":\"document\",");
+    add_hash(body, &document->key);
+    add_id(body, document->id);
+    text_format(body,
+                ",\"tokens\":%u,\"tokens_resident\":%u,\"pinned\":%s,\"state\":", document->tokens,
+                document->tokens_resident, document->is_pinned ? "true" : "false");
+    text_json_string(body, document->state == NULL ? "" : document->state);
+    text_add(body, "}");
+}
+
+static void
+on_list(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__CorpusReply *corpus = (const void *)reply->message;
+    struct text body = {0};
+
+    (void)index;
+    if (exchange_refuse_reply(exchange, reply)) {
+        return;
+    }
+    text_add(&body, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < corpus->n_documents; i++) {
+        text_add(&body, i == 0 ? "" : ",");
+        add_corpus_document(&body, corpus->documents[i]);
+    }
+    text_format(&body, "],\"has_more\":%s,\"total\":%" PRIu64 "}",
+                corpus->n_documents == LIST_MAX ? "true" : "false", corpus->count);
+    exchange_answer_json(exchange, &body);
+}
+
+void
+document_list(struct exchange *exchange)
+{
+    Kvasir__V1__CorpusRequest list = KVASIR__V1__CORPUS_REQUEST__INIT;
+    struct salt salt;
+
+    list.has_with_documents = true;
+    list.with_documents = true;
+    list.has_limit = true;
+    list.limit = LIST_MAX;
+    list.has_salt = true;
+    list.salt = salt_of(exchange, NULL, &salt);
+    (void)exchange_call(exchange, METHOD_CORPUS, &list.base, 0, on_list);
+}
