@@ -178,6 +178,8 @@ send_assign(struct kvasird *d, const struct sched_action *action)
         assign.builds = parts.build_list;
         assign.has_arrival_order = true;
         assign.arrival_order = action->session->order;
+        assign.has_is_background = action->session->is_background;
+        assign.is_background = action->session->is_background;
         if (!session_is_warm(action->session)) {
             fill_request(&assign, &parts, action);
         }

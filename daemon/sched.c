@@ -62,6 +62,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->waiting);
     list_init(&sched->running);
     list_init(&sched->ended);
+    list_init(&sched->pins);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK
         || htab_init(&sched->builds, build_equal) != ST_OK
@@ -109,6 +110,7 @@ sched_destroy(struct sched **sched_ref)
     }
     assert(list_is_empty(&sched->running));
     free_ended(sched);
+    sched_forget_pins(sched);
     htab_deinit(&sched->sessions);
     htab_deinit(&sched->builds);
     kvpool_destroy(&sched->pool);
@@ -290,8 +292,8 @@ is_welcome(struct sched *sched, struct sched_submit *submit, enum sched_end *end
     return true;
 }
 
-static enum status
-take_in(struct sched *sched, struct sched_submit *submit, struct session **session_out)
+enum status
+sched_take_in(struct sched *sched, struct sched_submit *submit, struct session **session_out)
 {
     struct session *session;
     enum status st;
@@ -329,7 +331,7 @@ sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit)
         prompt_deinit(&submit->prompt);
         return;
     }
-    st = take_in(sched, submit, &session);
+    st = sched_take_in(sched, submit, &session);
     if (st != ST_OK) {
         (void)snprintf(sched->message, sizeof(sched->message), "%s", status_detail());
         refuse(sched, submit->id, st == ST_INVALID ? SCHED_END_NEVER_FITS : SCHED_END_NO_MEMORY);
@@ -404,7 +406,7 @@ sched_tick(struct sched *sched, uint64_t now_us)
     if (now_us < sched->wakeup_us) {
         return;
     }
-    sched->wakeup_us = UINT64_MAX;
+    sched->wakeup_us = sched_end_pins(sched, now_us);
     expire(sched, now_us, &sched->waiting);
     expire(sched, now_us, &sched->running);
     sched_take_turn(sched, now_us);

@@ -40,6 +40,7 @@ struct sched;
 #define SCHED_TRIES_MAX       8  /* blocked requests looked at a turn, for one that fits */
 #define SCHED_LOSSES_MAX      2  /* deaths of its worker after which a request fails */
 #define SCHED_RETRY_AFTER_MS  1000
+#define SCHED_BACKGROUND_MAX  4 /* documents that an idle worker encodes in the background at once */
 
 struct sched_config {
     uint32_t block_tokens;
@@ -158,6 +159,19 @@ struct sched_submit {
 
 void sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit);
 
+/* How many more documents may be encoded in idle time now: only workers that run no request, and
+ * nobody waits. */
+uint32_t sched_background_room(const struct sched *sched);
+
+/* A prompt without a query, to be encoded in idle time, below all committed work: it starts at once
+ * or ends at once (SCHED_END_FULL), and it gives way as soon as a request lacks a block.  It takes
+ * free blocks only, unless it `may_evict`.  Its end is told as of any request. */
+void sched_submit_background(struct sched *sched, uint64_t now_us, struct sched_submit *submit,
+                             bool may_evict);
+
+/* Ends all of them. */
+void sched_stop_background(struct sched *sched, uint64_t now_us);
+
 /* Ends a request.  `is_client_gone`: nobody listens, so there is no reply.  An id that is unknown
  * or has ended is fine; returns whether there was something to cancel. */
 bool sched_cancel(struct sched *sched, uint64_t now_us, uint64_t id, bool is_client_gone);
@@ -220,7 +234,11 @@ enum status sched_worker_drain(struct sched *sched, uint64_t now_us, uint32_t wo
 void sched_drain(struct sched *sched, bool is_draining);
 
 /* Operators and the Documents service.  Statuses as in kvpool.h; ST_UNAVAILABLE without a pool. */
-enum status sched_pin(struct sched *sched, const struct dockey *key);
+/* A pin with an end goes by itself; ttl_us 0: it stays until unpinned. */
+enum status sched_pin(struct sched *sched, uint64_t now_us, const struct dockey *key,
+                      uint64_t ttl_us);
+/* When the last pin of a document goes by itself; 0: none does. */
+uint64_t sched_pin_ends_us(const struct sched *sched, const struct dockey *key);
 enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct dockey *key);
 enum status sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key);
 uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
@@ -260,6 +278,10 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(builds_lost, "builds lost with their worker")                                                \
     X(builds_handed_over, "builds that went on for another request")                               \
     X(messages_late, "messages of an earlier life of a worker, dropped")                           \
+    X(docs_warmed, "documents encoded in idle time")                                               \
+    X(tokens_warmed, "their tokens")                                                               \
+    X(background_stopped, "documents whose encoding in idle time gave way to a request")           \
+    X(pins_ended, "pins that ended by themselves")                                                 \
     X(copies_made, "documents copied to another place")                                            \
     X(requests_lazy, "requests whose attention ran, in reuse mode lazy")                           \
     X(requests_reencode, "the same in mode reencode")                                              \
@@ -286,7 +308,8 @@ struct sched_counters {
 };
 
 struct sched_gauges {
-    uint32_t waiting, running, starving, workers_ready;
+    uint32_t waiting, running, starving, workers_ready; /* running: without the background */
+    uint32_t background;
     bool is_draining;
 };
 

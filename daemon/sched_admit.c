@@ -103,7 +103,8 @@ sched_unawait(struct sched *sched, struct session *session)
 static bool
 has_credit(const struct worker *worker)
 {
-    return worker->is_ready && !worker->is_draining && worker->assigned < worker->seqs_max;
+    return worker->is_ready && !worker->is_draining
+           && worker->assigned - worker->background < worker->seqs_max;
 }
 
 /* The worker with the smallest share of its credit in use; among equals the one that waited
@@ -305,6 +306,8 @@ start(struct sched *sched, struct session *session, uint32_t worker, uint64_t no
     list_insert_before(at, &session->age_link);
     sched->running_count++;
     sched->warm_count += session_is_warm(session);
+    sched->background_count += session->is_background;
+    sched->workers[worker].background += session->is_background;
     session_move(session, SESSION_ADMIT);
     session->worker = worker;
     session->incarnation = sched->workers[worker].incarnation;
@@ -356,6 +359,9 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     st = kvpool_claim(sched->pool, session->wants, session->want_count,
                       own_blocks_now(sched, session), session->id, &session->claim);
     if (st == ST_NO_MEMORY) {
+        if (!session->is_background) {
+            (void)sched_yield_background(sched, now_us);
+        }
         return BLOCKED;
     }
     if (st != ST_OK) {
@@ -369,6 +375,12 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     count_passes(sched, session);
     start(sched, session, worker, now_us);
     return ADMITTED;
+}
+
+bool
+sched_try_admit(struct sched *sched, struct session *session, uint64_t now_us)
+{
+    return try_admit(sched, session, now_us) == ADMITTED;
 }
 
 /* Nothing is on its way back and the first in line still does not fit: only an unpin would help. */

@@ -43,6 +43,11 @@ count_end(struct sched *sched, const struct session *session, enum sched_end end
 {
     struct session_usage usage = session_usage(session, sched->config.block_tokens, now_us);
 
+    if (session->is_background) {
+        sched->counters.docs_warmed += end == SCHED_END_OK;
+        sched->counters.tokens_warmed += end == SCHED_END_OK ? usage.tokens_built : 0;
+        return;
+    }
     switch (end) {
     case SCHED_END_OK: sched->counters.requests_finished++; break;
     case SCHED_END_CANCELLED: sched->counters.requests_cancelled++; break;
@@ -177,10 +182,12 @@ leave_worker(struct sched *sched, struct session *session)
     if (worker->incarnation == session->incarnation) {
         assert(worker->assigned > 0);
         worker->assigned--;
+        worker->background -= session->is_background;
     }
     list_unlink(&session->age_link);
     sched->running_count--;
     sched->warm_count -= session_is_warm(session);
+    sched->background_count -= session->is_background;
     sched->has_news = true;
     session->is_starving = false;
     for (uint32_t i = 0; i < session->want_count; i++) {
@@ -271,7 +278,9 @@ lose_session(struct sched *sched, uint64_t now_us, struct session *session, bool
     char message[SESSION_MESSAGE_BYTES];
     enum session_state before = session->state;
 
-    if (before != SESSION_CLOSING) {
+    if (before != SESSION_CLOSING && session->is_background) {
+        sched_close(sched, now_us, session, SCHED_END_FULL, NULL, "lost its worker");
+    } else if (before != SESSION_CLOSING) {
         session->losses += !is_farewell;
         if (session->losses >= SCHED_LOSSES_MAX) {
             (void)snprintf(message, sizeof(message),

@@ -81,7 +81,8 @@ find_victim(const struct sched *sched)
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
         /* By age, so among equals the last one seen is the youngest. */
-        if (!is_oldest && (victim == NULL || session->priority <= victim->priority)) {
+        if (!is_oldest && !session->is_background
+            && (victim == NULL || session->priority <= victim->priority)) {
             victim = session;
         }
         is_oldest = false;
@@ -108,7 +109,7 @@ relieve(struct sched *sched, uint64_t now_us)
 {
     struct session *victim;
 
-    if (is_relief_coming(sched)) {
+    if (sched_yield_background(sched, now_us) || is_relief_coming(sched)) {
         return;
     }
     victim = find_victim(sched);

@@ -4,6 +4,7 @@
  *   sched.c        events: who calls what; sched_documents.c the same for operators
  *   sched_admit.c  the queue, the choice of a worker, the claim, the Assign
  *   sched_wants.c  what a request wants of the pool and tells its worker, by mode
+ *   sched_background.c  documents encoded in idle time
  *   sched_room.c   growing answers, preemption
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
@@ -24,7 +25,8 @@ struct worker {
     bool is_draining;
     uint64_t incarnation;
     uint32_t seqs_max;
-    uint32_t assigned;      /* requests that use its credit */
+    uint32_t assigned;      /* sessions, those in the background too */
+    uint32_t background;    /* of them; they use no credit */
     uint64_t last_assigned; /* turn; spreads equal choices */
     struct sched_worker_info info;
 };
@@ -49,7 +51,8 @@ struct sched {
     struct htab sessions;
     struct htab builds;
     struct list_node queue, waiting, running, ended;
-    uint32_t waiting_count, running_count, warm_count, starving_count;
+    struct list_node pins; /* struct pin: those that end by themselves, the next one first */
+    uint32_t waiting_count, running_count, warm_count, starving_count, background_count;
     uint64_t next_order;
     uint64_t next_turn;
     uint64_t event; /* counts events */
@@ -64,7 +67,19 @@ struct sched {
     struct sched_counters counters;
 };
 
+/* A pin that ends by itself. */
+struct pin {
+    struct list_node link;
+    struct dockey key;
+    uint64_t ends_us;
+};
+
 /* sched.c */
+
+/* Checks a submit's prompt into a session; it is in the table of sessions and in no list.  Takes
+ * the prompt over, also on failure. */
+enum status sched_take_in(struct sched *sched, struct sched_submit *submit,
+                          struct session **session_out);
 
 /* Every event begins with the one and, if it changed anything, ends with the other. */
 void sched_begin(struct sched *sched);
@@ -96,6 +111,22 @@ uint32_t sched_document_of(const struct session *session, uint32_t want);
 /* Fill session->segments and ->builds from the claim; builds come after what they need. */
 void sched_describe_segments(struct session *session);
 uint32_t sched_describe_builds(struct sched *sched, struct session *session);
+
+/* sched_background.c */
+
+/* Stops all that runs in the background; false if nothing does. */
+bool sched_yield_background(struct sched *sched, uint64_t now_us);
+
+/* sched_documents.c */
+
+/* Lets pins go whose time has come; the time of the next one, or UINT64_MAX. */
+uint64_t sched_end_pins(struct sched *sched, uint64_t now_us);
+void sched_forget_pins(struct sched *sched);
+
+/* sched_admit.c */
+
+/* Into the running at once; false: it stays where it is. */
+bool sched_try_admit(struct sched *sched, struct session *session, uint64_t now_us);
 
 /* sched_room.c */
 

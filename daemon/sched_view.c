@@ -21,7 +21,8 @@ sched_gauges(const struct sched *sched)
 {
     struct sched_gauges gauges = {
         .waiting = sched->waiting_count,
-        .running = sched->running_count,
+        .running = sched->running_count - sched->background_count,
+        .background = sched->background_count,
         .starving = sched->starving_count,
         .is_draining = sched->is_draining,
     };

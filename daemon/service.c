@@ -314,9 +314,9 @@ warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
 }
 
 static enum status
-pin_document(struct kvasird *d, const struct dockey *key)
+pin_document(struct kvasird *d, const struct dockey *key, uint64_t ttl_us)
 {
-    enum status st = sched_pin(d->sched, key);
+    enum status st = sched_pin(d->sched, clock_now_us(), key, ttl_us);
     struct tokens *tokens = st == ST_NOT_FOUND ? memo_find(d->reader.registered, key) : NULL;
 
     if (tokens == NULL) {
@@ -433,7 +433,7 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
     switch (call->method) {
     case METHOD_GET: get_document(d, call, &key); break;
     case METHOD_WARM: warm_document(d, call, &key); break;
-    case METHOD_PIN: reply_empty(d, call, pin_document(d, &key)); break;
+    case METHOD_PIN: reply_empty(d, call, pin_document(d, &key, ref->ttl_ms * 1000)); break;
     case METHOD_UNPIN: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
     default: reply_empty(d, call, forget_document(d, &key)); break;
     }

@@ -66,7 +66,8 @@ struct session {
     struct prompt prompt;
     uint64_t order; /* age: lower is older; kept over preemptions */
     uint32_t priority;
-    uint32_t passed; /* later arrivals admitted before this one */
+    bool is_background; /* encodes a document in idle time; never waits, gives way to all others */
+    uint32_t passed;    /* later arrivals admitted before this one */
     uint64_t arrival_us, deadline_us;
     uint64_t admitted_us, first_token_us; /* 0: not yet */
     uint32_t doc_tokens;                  /* of its documents, repeated ones repeatedly */

@@ -635,52 +635,6 @@ kvpool_forget(struct kvpool *pool, const struct dockey *key)
     return ST_OK;
 }
 
-enum status
-kvpool_pin(struct kvpool *pool, const struct dockey *key)
-{
-    struct kvpool_doc *doc = find_doc(pool, key);
-    uint32_t allowed = (uint32_t)(pool->config.pin_share_max * pool->config.block_count);
-
-    if (doc == NULL) {
-        return ERR(ST_NOT_FOUND, "document is not in the pool");
-    }
-    if (!kvpool_doc_is_ready(doc)) {
-        return ERR(ST_UNAVAILABLE, "document has %u of its %u tokens", doc->tokens_ready,
-                   doc->policy.n_tokens);
-    }
-    if (doc->pins == UINT32_MAX) {
-        return ERR(ST_NO_MEMORY, "document has %u pins", doc->pins);
-    }
-    if (doc->pins == 0) {
-        if (doc->policy.blocks_resident > allowed - pool->blocks_pinned) {
-            return ERR(ST_NO_MEMORY,
-                       "document of %u blocks beside %u pinned ones, %u may be pinned",
-                       doc->policy.blocks_resident, pool->blocks_pinned, allowed);
-        }
-        pool->blocks_pinned += doc->policy.blocks_resident;
-    }
-    doc->pins++;
-    kvpool_note_pins(pool, doc);
-    kvpool_doc_update_evictable(pool, doc);
-    return ST_OK;
-}
-
-enum status
-kvpool_unpin(struct kvpool *pool, const struct dockey *key)
-{
-    struct kvpool_doc *doc = find_doc(pool, key);
-
-    if (doc == NULL || doc->pins == 0) {
-        return ERR(ST_NOT_FOUND, "document is not %s", doc == NULL ? "in the pool" : "pinned");
-    }
-    if (--doc->pins == 0) {
-        pool->blocks_pinned -= doc->policy.blocks_resident;
-    }
-    kvpool_note_pins(pool, doc);
-    kvpool_doc_update_evictable(pool, doc);
-    return ST_OK;
-}
-
 /* --- fences ----------------------------------------------------------------------------------- */
 
 uint32_t

@@ -115,9 +115,10 @@ const uint32_t *kvpool_doc_blocks(const struct kvpool_doc *doc, uint32_t *count_
 const struct dockey *kvpool_doc_key(const struct kvpool_doc *doc);
 uint32_t kvpool_doc_tokens(const struct kvpool_doc *doc);
 uint32_t kvpool_doc_tokens_ready(const struct kvpool_doc *doc);
-bool kvpool_doc_is_ready(const struct kvpool_doc *doc);       /* sealed whole */
-bool kvpool_doc_is_abandoned(const struct kvpool_doc *doc);   /* it will never be: claim anew */
-uint64_t kvpool_doc_builder(const struct kvpool_doc *doc);    /* 0 if nobody is building */
+bool kvpool_doc_is_ready(const struct kvpool_doc *doc);     /* sealed whole */
+bool kvpool_doc_is_abandoned(const struct kvpool_doc *doc); /* it will never be: claim anew */
+uint64_t kvpool_doc_builder(const struct kvpool_doc *doc);  /* 0 if nobody is building */
+uint32_t kvpool_doc_pins(const struct kvpool_doc *doc);
 uint64_t kvpool_doc_generation(const struct kvpool_doc *doc); /* unique a build */
 
 /* The build is complete on the device: all tokens may be hit from now on.  `origin` is the worker

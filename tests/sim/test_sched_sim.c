@@ -44,6 +44,21 @@ submit_random(struct world *world, uint32_t block_count)
                         });
 }
 
+/* Often followed by a request that would rather have its blocks. */
+static void
+warm_random(struct world *world, uint32_t block_count, uint32_t *submitted)
+{
+    uint32_t rank = below(40);
+
+    world_evict(world, below(40)); /* it takes free blocks only */
+    (void)world_warm(world, (rank * 7 % 41 + 10) * 1000 + 500 + rank, below(4) == 0);
+    ++*submitted;
+    if (below(3) == 0) {
+        submit_random(world, block_count);
+        ++*submitted;
+    }
+}
+
 static void
 disturb_worker(struct world *world, uint32_t worker, bool *is_silent)
 {
@@ -67,8 +82,10 @@ disturb_worker(struct world *world, uint32_t worker, bool *is_silent)
     }
 }
 
+/* In quiet times few requests come, so that workers have time for documents that nobody asked for.
+ */
 static void
-random_event(struct world *world, struct world_config config, uint32_t *submitted,
+random_event(struct world *world, struct world_config config, bool is_quiet, uint32_t *submitted,
              bool is_silent[WORLD_WORKERS_MAX])
 {
     uint32_t worker = below(config.workers);
@@ -77,7 +94,7 @@ random_event(struct world *world, struct world_config config, uint32_t *submitte
     case 0:
     case 1:
     case 2:
-        if (*submitted < REQUESTS) {
+        if (*submitted < REQUESTS && (!is_quiet || below(20) == 0)) {
             submit_random(world, config.block_count);
             ++*submitted;
         }
@@ -94,7 +111,14 @@ random_event(struct world *world, struct world_config config, uint32_t *submitte
             disturb_worker(world, worker, &is_silent[worker]);
         }
         break;
-    case 7: world_evict(world, below(3)); break;
+    case 7:
+    case 8:
+        if (*submitted < REQUESTS && is_quiet) {
+            warm_random(world, config.block_count, submitted);
+        } else if (!is_quiet) {
+            world_evict(world, below(3));
+        }
+        break;
     default: (void)world_step(world, worker); break;
     }
 }
@@ -115,7 +139,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
 {
     unsigned long long seed = test_seed();
     uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
-    uint64_t preempted = 0, requeued = 0, copies = 0;
+    uint64_t preempted = 0, requeued = 0, copies = 0, warmed = 0, stopped = 0;
 
     for (uint32_t run = 0; run < RUNS; run++) {
         struct world_config config;
@@ -135,7 +159,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         };
         world = world_new(config);
         for (uint32_t i = 0; i < EVENTS; i++) {
-            random_event(world, config, &submitted, is_silent);
+            random_event(world, config, i / (EVENTS / 8) % 2 == 0, &submitted, is_silent);
         }
         settle(world, config);
         ck_assert_uint_eq(world_open(world), 0);
@@ -145,20 +169,25 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         }
         preempted += sched_counters(world_sched(world))->requests_preempted;
         requeued += sched_counters(world_sched(world))->requests_requeued;
+        warmed += sched_counters(world_sched(world))->docs_warmed;
+        stopped += sched_counters(world_sched(world))->background_stopped;
         copies += sched_counters(world_sched(world))->copies_made;
         world_destroy(world);
     }
     printf("ok %u, cancelled %u, deadline %u, never fits %u, full %u, failed %u; preempted %llu, "
-           "requeued %llu, copies %llu\n",
+           "requeued %llu, copies %llu, warmed %llu, gave way %llu\n",
            ends[SCHED_END_OK], ends[SCHED_END_CANCELLED], ends[SCHED_END_DEADLINE],
            ends[SCHED_END_NEVER_FITS], ends[SCHED_END_FULL], ends[SCHED_END_FAILED],
-           (unsigned long long)preempted, (unsigned long long)requeued, (unsigned long long)copies);
+           (unsigned long long)preempted, (unsigned long long)requeued, (unsigned long long)copies,
+           (unsigned long long)warmed, (unsigned long long)stopped);
     /* A simulation in which nothing happens proves nothing. */
     ck_assert_uint_gt(ends[SCHED_END_OK], 100);
     ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);
     ck_assert_uint_gt(preempted, 10);
     ck_assert_uint_gt(requeued, 10);
     ck_assert_uint_gt(copies, 100);
+    ck_assert_uint_gt(warmed, 10);
+    ck_assert_uint_gt(stopped, 0);
 }
 END_TEST
 

@@ -358,6 +358,29 @@ world_submit(struct world *world, struct world_ask ask)
     return id;
 }
 
+uint64_t
+world_warm(struct world *world, uint32_t doc, bool may_evict)
+{
+    uint64_t id = ++world->next_id;
+    struct sched_submit submit = {
+        .id = id,
+        .arrival_us = world->now_us,
+        .deadline_us = WORLD_NEVER_US,
+        .prompt = {.documents = mem_zalloc(1, sizeof(struct prompt_document)), .document_count = 1},
+    };
+
+    ck_assert_uint_lt(id, WORLD_REQUESTS_MAX);
+    submit.prompt.documents[0] = (struct prompt_document){
+        .key = world_doc_key(doc),
+        .kv_key = world_doc_key(doc),
+        .tokens = make_tokens(doc & 0xffffu, world_doc_tokens(doc)),
+    };
+    world->open_count++;
+    sched_submit_background(world->sched, ++world->now_us, &submit, may_evict);
+    obey(world);
+    return id;
+}
+
 bool
 world_cancel(struct world *world, uint64_t id, bool is_client_gone)
 {

@@ -64,6 +64,8 @@ uint32_t world_doc_tokens(uint32_t doc);
 struct dockey world_doc_key(uint32_t doc);
 
 uint64_t world_submit(struct world *world, struct world_ask ask);
+/* Offers a document to be encoded in idle time; its end is that of the request returned. */
+uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
 bool world_cancel(struct world *world, uint64_t id, bool is_client_gone);
 const struct world_request *world_get(const struct world *world, uint64_t id);
 

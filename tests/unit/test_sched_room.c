@@ -151,7 +151,7 @@ START_TEST(pinned_documents_that_leave_no_room_refuse_instead_of_hanging)
 
     world_submit(world, (struct world_ask){.docs = docs, .doc_count = 1, .is_warm = true});
     world_run(world, 100);
-    ck_assert_int_eq(sched_pin(world_sched(world), &key), ST_OK);
+    ck_assert_int_eq(sched_pin(world_sched(world), world_now(world), &key, 0), ST_OK);
 
     uint64_t in_queue = world_submit(world, (struct world_ask){.query = 44, .max_tokens = 4});
 
