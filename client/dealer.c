@@ -172,6 +172,13 @@ enum status
 dealer_send(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
             const void *payload, size_t length)
 {
+    return dealer_send_keyed(dealer, method, id, timeout_ms, NULL, 0, payload, length);
+}
+
+enum status
+dealer_send_keyed(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
+                  const void *key, size_t key_length, const void *payload, size_t length)
+{
     Kvasir__V1__RequestHeader header = KVASIR__V1__REQUEST_HEADER__INIT;
 
     header.has_version = true;
@@ -181,6 +188,8 @@ dealer_send(struct dealer *dealer, const char *method, uint64_t id, uint32_t tim
     header.request_id = id;
     header.has_timeout_ms = timeout_ms != 0;
     header.timeout_ms = timeout_ms;
+    header.has_retry_key = key_length > 0;
+    header.retry_key = (ProtobufCBinaryData){key_length, (void *)(uintptr_t)key};
     if (length > WIRE_CLIENT_BYTES_MAX) {
         return ERR(ST_INVALID, "request of %zu bytes: at most %u are taken", length,
                    WIRE_CLIENT_BYTES_MAX);

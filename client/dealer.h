@@ -47,4 +47,9 @@ bool dealer_has_hung_up(const struct dealer *dealer);
 enum status dealer_send(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
                         const void *payload, size_t length);
 
+/* The same of a call that may be sent again after a loss, under RequestHeader.retry_key. */
+enum status dealer_send_keyed(struct dealer *dealer, const char *method, uint64_t id,
+                              uint32_t timeout_ms, const void *key, size_t key_length,
+                              const void *payload, size_t length);
+
 #endif

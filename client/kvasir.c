@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/resume.h"
 #include "client/rpc.h"
+#include "common/clock.h"
 #include "common/mem.h"
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/health.pb-c.h"
@@ -19,6 +21,7 @@ static_assert((int)KVASIR_UNAUTHENTICATED == (int)RPC_UNAUTHENTICATED, "the same
 struct kvasir {
     struct rpc *rpc;
     uint32_t timeout_ms;
+    uint32_t retry_ms; /* never 0; KVASIR_RETRY_NEVER */
     void *scratch;
     size_t scratch_bytes;
     const char *error; /* found here, not by rpc; NULL: ask rpc */
@@ -62,6 +65,7 @@ kvasir_open(const struct kvasir_options *options, struct kvasir **client_out)
         return (enum kvasir_code)rpc_code_of(st);
     }
     client->timeout_ms = options->timeout_ms == 0 ? RPC_UNARY_TIMEOUT_MS : options->timeout_ms;
+    client->retry_ms = options->retry_ms == 0 ? RESUME_MS_DEFAULT : options->retry_ms;
     *client_out = client;
     return KVASIR_OK;
 }
@@ -292,6 +296,7 @@ struct generation {
     struct kvasir *client;
     const struct kvasir_request *request;
     struct kvasir_usage usage;
+    struct resume resume;
     bool is_out_of_memory;
     bool has_hung_up; /* the callback returned false */
     bool is_cut;      /* and there was more */
@@ -343,6 +348,7 @@ take_generate_reply(void *opaque, const ProtobufCMessage *message)
     bool go_on = true;
 
     generation->is_cut = generation->has_hung_up;
+    resume_take(&generation->resume, reply);
     if (request->on_chunk != NULL && !generation->has_hung_up
         && (reply->text.len > 0 || reply->n_token_ids > 0)) {
         struct kvasir_chunk chunk = {
@@ -363,20 +369,52 @@ take_generate_reply(void *opaque, const ProtobufCMessage *message)
     return take_usage(generation, reply) && go_on;
 }
 
+/* One attempt after the other; what is left of the time goes to each. */
 static enum kvasir_code
-run_generation(struct generation *generation, const Kvasir__V1__GenerateRequest *message)
+attempt_generation(struct generation *generation, Kvasir__V1__GenerateRequest *message)
 {
     struct kvasir *client = generation->client;
-    enum kvasir_code code = call(client,
-                                 &(struct rpc_call){
-                                     .method = METHOD_GENERATE,
-                                     .request = &message->base,
-                                     .timeout_ms = generation->request->timeout_ms,
-                                     .on_reply = take_generate_reply,
-                                     .opaque = generation,
-                                 },
-                                 NULL);
+    struct resume *resume = &generation->resume;
+    uint32_t timeout_ms = generation->request->timeout_ms;
+    uint64_t start_us = clock_now_us();
+    Kvasir__V1__Resume wire;
 
+    for (;;) {
+        uint64_t elapsed_ms = (clock_now_us() - start_us) / 1000;
+        struct rpc_call call = {.method = METHOD_GENERATE,
+                                .request = &message->base,
+                                .on_reply = take_generate_reply,
+                                .opaque = generation,
+                                .retry_key = resume->window_ms > 0 ? resume->key : NULL,
+                                .retry_key_bytes = resume->window_ms > 0 ? sizeof(resume->key) : 0};
+
+        if (timeout_ms > 0) {
+            call.timeout_ms = elapsed_ms < timeout_ms ? timeout_ms - (uint32_t)elapsed_ms : 1;
+        }
+        enum rpc_code code = rpc_call(client->rpc, &call, NULL);
+
+        if (generation->has_hung_up || generation->is_out_of_memory
+            || (timeout_ms > 0 && elapsed_ms >= timeout_ms)
+            || !resume_may_try(resume, client->rpc, code, clock_now_us())) {
+            return (enum kvasir_code)code;
+        }
+        if (!rpc_pause(client->rpc, resume->pause_ms)) {
+            client->error = "cancelled";
+            return KVASIR_CANCELLED;
+        }
+        resume_fill(resume, &wire, message);
+    }
+}
+
+static enum kvasir_code
+run_generation(struct generation *generation, Kvasir__V1__GenerateRequest *message)
+{
+    struct kvasir *client = generation->client;
+    enum kvasir_code code;
+
+    client->error = NULL;
+    rpc_uncancel(client->rpc);
+    code = attempt_generation(generation, message);
     if (generation->is_out_of_memory) {
         return out_of_memory(client);
     }
@@ -387,6 +425,16 @@ run_generation(struct generation *generation, const Kvasir__V1__GenerateRequest 
         return KVASIR_CANCELLED;
     }
     return code;
+}
+
+/* A drawn answer can only go on with the seed that it began with, so it is named from the start. */
+static void
+name_seed(Kvasir__V1__Sampling *sampling, const struct resume *resume)
+{
+    if (resume->window_ms > 0 && sampling->temperature > 0 && !sampling->has_seed) {
+        sampling->has_seed = true;
+        memcpy(&sampling->seed, resume->key, sizeof(sampling->seed)); /* it is random */
+    }
 }
 
 enum kvasir_code
@@ -401,6 +449,8 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     bool is_chat = request->message_count > 0;
     enum kvasir_code code;
 
+    resume_init(&generation.resume, client->retry_ms == KVASIR_RETRY_NEVER ? 0 : client->retry_ms);
+    name_seed(&sampling, &generation.resume);
     message.sampling = &sampling;
     message.segments = is_chat ? NULL : segments;
     message.n_segments = is_chat ? 0 : request->document_count;
@@ -430,6 +480,7 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     }
     mem_free(segments);
     mem_free(messages);
+    resume_deinit(&generation.resume);
     return code;
 }
 

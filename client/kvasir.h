@@ -19,9 +19,11 @@
  * next call on the same handle, unless a function says otherwise.  Zeroed structs are good
  * defaults, and fields are only ever added at the end: initialise by name.
  *
- * Loss: if kvasird ends, dies or hangs as a process, a running call returns KVASIR_UNAVAILABLE
- * within 8 seconds (at once, when its socket closes).  The handle stays usable: the next call
- * connects anew. */
+ * Loss: if kvasird ends, dies or hangs as a process, that is noticed within 8 seconds (at once,
+ * when its socket closes).  kvasir_generate then looks for the next kvasird for retry_ms and goes
+ * on where the answer stopped: nothing comes twice, and no token is another one than without the
+ * loss.  Other calls return KVASIR_UNAVAILABLE.  The handle stays usable: the next call connects
+ * anew. */
 #ifndef CLIENT_KVASIR_H
 #define CLIENT_KVASIR_H
 
@@ -70,7 +72,10 @@ struct kvasir_options {
     const char *endpoint;    /* ZeroMQ URL; NULL: client.sock of runtime_dir */
     const char *runtime_dir; /* NULL: $KVASIR_RUNTIME_DIR, /run/kvasir, $XDG_RUNTIME_DIR/kvasir */
     uint32_t timeout_ms;     /* of every call but kvasir_generate; 0: 30 s */
+    uint32_t retry_ms;       /* how long a lost answer looks for the next kvasird; 0: 30 s */
 };
+
+#define KVASIR_RETRY_NEVER UINT32_MAX /* as retry_ms: a loss is KVASIR_UNAVAILABLE at once */
 
 /* Makes a handle; connects with the first call, so kvasird need not run yet.  `options` may be
  * NULL. On failure *client_out is not written and kvasir_open_error says why. */

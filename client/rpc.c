@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -25,6 +26,7 @@ struct rpc {
     int cancel_fd;
     uint64_t last_id;
     uint32_t retry_after_ms;
+    bool was_lost;
     char message[RPC_MESSAGE_BYTES];
     struct wire_arena *header_arena;
     struct wire_arena *arena;
@@ -161,15 +163,17 @@ end_here(struct rpc *rpc, struct running *run, enum rpc_code code)
 }
 
 static enum status
-send_request(struct rpc *rpc, const struct method *method, uint64_t id, uint32_t timeout_ms,
-             const ProtobufCMessage *request)
+send_request(struct rpc *rpc, const struct rpc_call *call, uint64_t id)
 {
+    const struct method *method = method_get(call->method);
+    const ProtobufCMessage *request = call->request;
     Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
 
     assert(request == NULL || request->descriptor == method->request);
     TRY(wire_pack(&rpc->payload_bytes, request == NULL ? &empty.base : request));
-    return dealer_send(&rpc->dealer, method->path, id, timeout_ms, rpc->payload_bytes.bytes,
-                       rpc->payload_bytes.length);
+    return dealer_send_keyed(&rpc->dealer, method->path, id, call->timeout_ms, call->retry_key,
+                             call->retry_key_bytes, rpc->payload_bytes.bytes,
+                             rpc->payload_bytes.length);
 }
 
 static void
@@ -187,7 +191,8 @@ send_cancel(struct rpc *rpc, struct running *run)
     cancel.has_request_id = true;
     cancel.request_id = run->id;
     /* If it cannot be sent, the call ends by its grace or by the loss that the monitor reports. */
-    (void)send_request(rpc, method_get(METHOD_CANCEL), ++rpc->last_id, 0, &cancel.base);
+    (void)send_request(rpc, &(struct rpc_call){.method = METHOD_CANCEL, .request = &cancel.base},
+                       ++rpc->last_id);
 }
 
 /* Takes a reply's payload; a missing one is an empty message. */
@@ -274,6 +279,7 @@ check_loss(struct rpc *rpc, struct running *run)
         if (!run->is_ended) {
             (void)ERR(ST_UNAVAILABLE, "kvasird at %s is gone", rpc->dealer.url);
             end_here(rpc, run, RPC_UNAVAILABLE);
+            rpc->was_lost = true;
         }
         dealer_close(&rpc->dealer);
     }
@@ -329,6 +335,7 @@ rpc_call(struct rpc *rpc, const struct rpc_call *call, const ProtobufCMessage **
     struct running run = {.call = call, .id = ++rpc->last_id};
 
     rpc->retry_after_ms = 0;
+    rpc->was_lost = false;
     set_message(rpc, "");
     enum status st = require_connection(rpc);
 
@@ -336,9 +343,7 @@ rpc_call(struct rpc *rpc, const struct rpc_call *call, const ProtobufCMessage **
         run.give_up_us =
             clock_now_us() + ((uint64_t)call->timeout_ms + RPC_DEADLINE_GRACE_MS) * 1000u;
     }
-    st = st != ST_OK
-             ? st
-             : send_request(rpc, method_get(call->method), run.id, call->timeout_ms, call->request);
+    st = st != ST_OK ? st : send_request(rpc, call, run.id);
     if (st != ST_OK) {
         end_here(rpc, &run, rpc_code_of(st));
     }
@@ -360,6 +365,24 @@ uint32_t
 rpc_retry_after_ms(const struct rpc *rpc)
 {
     return rpc->retry_after_ms;
+}
+
+bool
+rpc_was_lost(const struct rpc *rpc)
+{
+    return rpc->was_lost;
+}
+
+bool
+rpc_pause(struct rpc *rpc, uint32_t ms)
+{
+    struct pollfd fd = {.fd = rpc->cancel_fd, .events = POLLIN};
+
+    if (poll(&fd, 1, (int)ms) <= 0) {
+        return true;
+    }
+    rpc_uncancel(rpc);
+    return false;
 }
 
 void

@@ -39,6 +39,8 @@ struct rpc_call {
     uint32_t timeout_ms;             /* 0: no limit of ours; the daemon has its default */
     rpc_reply_fn on_reply;           /* may be NULL */
     void *opaque;
+    const void *retry_key; /* RequestHeader.retry_key; NULL: none */
+    size_t retry_key_bytes;
 };
 
 /* Makes a call and waits for its end.  *reply_out (may be NULL) is the last reply, borrowed until
@@ -51,6 +53,12 @@ enum rpc_code rpc_call(struct rpc *rpc, const struct rpc_call *call,
 /* One line about the last call's failure, and the daemon's advice when to try again (0: none). */
 const char *rpc_message(const struct rpc *rpc);
 uint32_t rpc_retry_after_ms(const struct rpc *rpc);
+
+/* Whether the last call was sent and then lost its connection: a retry may find what it began. */
+bool rpc_was_lost(const struct rpc *rpc);
+
+/* Waits between two attempts; false: it was cancelled meanwhile. */
+bool rpc_pause(struct rpc *rpc, uint32_t ms);
 
 /* Cancels the running call, or the next one if none runs.  Any thread; async-signal-safe. */
 void rpc_cancel(struct rpc *rpc);

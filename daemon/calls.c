@@ -3,11 +3,13 @@
 
 #include <string.h>
 
+#include "common/checksum.h"
 #include "common/mem.h"
 
 struct calls {
     struct htab ids;
     struct htab names;
+    struct htab keys; /* of those that have one */
     uint64_t last_id;
     uint32_t lost_count;
 };
@@ -39,6 +41,21 @@ name_equal(const struct htab_node *node, const void *key)
     return call->client_id == name->client_id && address_equal(&call->address, name->address);
 }
 
+struct retry_key {
+    const void *bytes;
+    size_t length;
+};
+
+static bool
+key_equal(const struct htab_node *node, const void *key)
+{
+    const struct call *call = HTAB_ENTRY(node, const struct call, by_key);
+    const struct retry_key *wanted = key;
+
+    return call->retry_key_length == wanted->length
+           && memcmp(call->retry_key, wanted->bytes, wanted->length) == 0;
+}
+
 static uint64_t
 name_hash(const struct call_name *name)
 {
@@ -58,8 +75,8 @@ calls_new(struct calls **calls_out)
     if (calls == NULL) {
         return ERR(ST_NO_MEMORY, "no memory for the calls");
     }
-    if (htab_init(&calls->ids, id_equal) != ST_OK
-        || htab_init(&calls->names, name_equal) != ST_OK) {
+    if (htab_init(&calls->ids, id_equal) != ST_OK || htab_init(&calls->names, name_equal) != ST_OK
+        || htab_init(&calls->keys, key_equal) != ST_OK) {
         calls_destroy(&calls);
         return ST_NO_MEMORY;
     }
@@ -88,6 +105,7 @@ calls_destroy(struct calls **calls)
     }
     htab_deinit(&(*calls)->ids);
     htab_deinit(&(*calls)->names);
+    htab_deinit(&(*calls)->keys);
     MEM_FREE(*calls);
 }
 
@@ -133,6 +151,9 @@ calls_close(struct calls *calls, struct call *call)
     calls->lost_count -= call->is_lost;
     htab_remove(&calls->ids, &call->by_id);
     htab_remove(&calls->names, &call->by_name);
+    if (call->retry_key_length > 0) {
+        htab_remove(&calls->keys, &call->by_key);
+    }
     mem_free(call);
 }
 
@@ -215,4 +236,29 @@ uint32_t
 calls_count(const struct calls *calls)
 {
     return (uint32_t)calls->ids.count;
+}
+
+enum status
+calls_set_retry_key(struct calls *calls, struct call *call, const void *key, size_t length)
+{
+    struct retry_key name = {key, length};
+    uint64_t hash = checksum64(0, key, length);
+    struct htab_node *node;
+
+    if (length == 0 || length > CALLS_RETRY_KEY_MAX) {
+        return ERR(ST_INVALID, "retry_key of %zu bytes: it must have 1 to %d", length,
+                   CALLS_RETRY_KEY_MAX);
+    }
+    node = htab_find(&calls->keys, hash, &name);
+    if (node != NULL) {
+        struct call *earlier = HTAB_ENTRY(node, struct call, by_key);
+
+        htab_remove(&calls->keys, node);
+        earlier->retry_key_length = 0;
+        mark(calls, earlier);
+    }
+    TRY(htab_insert(&calls->keys, hash, &call->by_key));
+    memcpy(call->retry_key, key, length);
+    call->retry_key_length = (uint8_t)length;
+    return ST_OK;
 }

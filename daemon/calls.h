@@ -15,7 +15,8 @@
 #include "daemon/router.h"
 #include "proto/methods.h"
 
-#define CALLS_MAX 16384 /* open at once, of all clients */
+#define CALLS_MAX           16384 /* open at once, of all clients */
+#define CALLS_RETRY_KEY_MAX 64
 
 struct call {
     uint64_t id;
@@ -27,6 +28,9 @@ struct call {
     uint32_t seq;      /* replies sent */
     bool is_scheduled; /* the scheduler has it; before, ingest */
     bool is_lost;      /* its client is gone: to be cancelled */
+    struct htab_node by_key;
+    uint8_t retry_key[CALLS_RETRY_KEY_MAX]; /* RequestHeader.retry_key */
+    uint8_t retry_key_length;               /* 0: none */
 };
 
 struct calls;
@@ -37,6 +41,12 @@ void calls_destroy(struct calls **calls);
 /* Opens a call.  ST_INVALID: the client has an open one of this id; ST_NO_MEMORY: CALLS_MAX. */
 enum status calls_open(struct calls *calls, const struct address *address, uint64_t client_id,
                        struct call **call_out);
+
+/* Names the call by its retry key, which outlives connections.  An open one of that name is an
+ * earlier attempt, and is marked as lost: one call has one answer.  ST_INVALID: too long;
+ * ST_NO_MEMORY. */
+enum status calls_set_retry_key(struct calls *calls, struct call *call, const void *key,
+                                size_t length);
 
 /* Closes it and frees it. */
 void calls_close(struct calls *calls, struct call *call);

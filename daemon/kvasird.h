@@ -54,7 +54,7 @@ struct kvasird {
     uint64_t started_us;
     uint64_t next_beat_us;
     uint64_t watchdog_us, next_watchdog_us; /* how often we say that we get on; 0: nobody asks */
-    uint64_t stop_by_us; /* 0: not stopping; then: drained or late, we go */
+    uint64_t stop_by_us;                    /* 0: not stopping; then: drained or late, we go */
     bool must_stop;
     bool has_said_farewell;
     bool leaves_pool; /* to the next kvasird, with the workers; else all ends with us */

@@ -12,6 +12,7 @@ prompt_deinit(struct prompt *prompt)
     }
     mem_free(prompt->documents);
     tokens_release(&prompt->query);
+    mem_free(prompt->resume_ids);
     for (uint32_t i = 0; i < prompt->sampling.stop_count; i++) {
         mem_free(prompt->sampling.stops[i]);
     }

@@ -53,6 +53,9 @@ struct prompt {
     enum reuse_mode reuse;
     uint32_t query_documents; /* leading ids of the query that are the documents' (mode none) */
     struct sampling sampling;
+    uint32_t *resume_ids; /* [resume_count], owned: the answer so far, when this is a retry */
+    uint32_t resume_count;
+    uint64_t resume_text_bytes;
 };
 
 /* Documents that its attention reads from blocks of the pool. */

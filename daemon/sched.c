@@ -313,6 +313,7 @@ sched_take_in(struct sched *sched, struct sched_submit *submit, struct session *
     session->deadline_us = submit->deadline_us;
     session->priority = submit->priority;
     session->order = ++sched->next_order;
+    sched->counters.requests_resumed += session->sent_count > 0;
     *session_out = session;
     return ST_OK;
 }

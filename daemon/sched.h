@@ -260,6 +260,7 @@ const struct kvpool *sched_pool(const struct sched *sched);
     X(requests_preempted, "times a request gave its blocks back to another")                       \
     X(requests_passed, "times a waiting request was overtaken by a later one")                     \
     X(requests_requeued, "requests moved away from a lost worker")                                 \
+    X(requests_resumed, "requests that went on from what their client had of an earlier attempt")  \
     X(requests_lost_twice, "requests that lost too many workers and failed")                       \
     X(workers_lost, "lives of workers that ended by silence, death or farewell")                   \
     X(steps, "steps that workers reported")                                                        \

@@ -575,6 +575,14 @@ service_message(struct kvasird *d, const struct message *message)
         deliver(d);
         return;
     }
+    if (header->has_retry_key
+        && (st = calls_set_retry_key(d->calls, call, header->retry_key.data, header->retry_key.len))
+               != ST_OK) {
+        reply_status(d, call, st, status_detail());
+        deliver(d);
+        return;
+    }
+    deliver(d); /* an earlier attempt of the same call ends before this one begins */
     timeout_ms = header->timeout_ms > 0 ? header->timeout_ms : d->options.request_timeout;
     call->method = method->id;
     call->arrival_us = clock_now_us();

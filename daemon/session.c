@@ -133,6 +133,12 @@ session_new(uint64_t id, struct prompt *prompt, struct session **session_out)
     if (st == ST_OK) {
         st = list_wants(session);
     }
+    if (st == ST_OK && session->prompt.resume_count > 0) {
+        memcpy(session->sent_ids, session->prompt.resume_ids,
+               session->prompt.resume_count * sizeof(session->sent_ids[0]));
+        session->sent_count = session->prompt.resume_count;
+        session->sent_text_bytes = session->prompt.resume_text_bytes;
+    }
     if (st != ST_OK) {
         session_destroy(&session);
         return st;

@@ -265,6 +265,7 @@ end_calls(struct kvasird *d)
     struct call *call;
 
     while (d->calls != NULL && d->router != NULL && (call = calls_any(d->calls)) != NULL) {
+        call->is_lost |= d->leaves_pool; /* its client hears from the next one, not from us */
         deliver_reply(d, call, RPC_UNAVAILABLE, "the daemon stops", SCHED_RETRY_AFTER_MS, NULL,
                       true);
     }

@@ -239,22 +239,49 @@ START_TEST(a_second_daemon_on_the_same_pool_refuses)
 }
 END_TEST
 
-START_TEST(what_a_worker_was_doing_is_let_go_of_when_it_is_back)
+static const struct question longer = {.docs = docs, .doc_count = 3, .max_tokens = 1500};
+
+/* Asks, ends the daemon in the middle of the answer as often as `ends` has functions, and has the
+ * answer whole and the same as undisturbed. */
+static void
+assert_goes_on(struct host *host, void (*const *ends)(struct host *))
+{
+    struct answer undisturbed, answer;
+    size_t tokens = 2;
+
+    ask_ok(host, &longer, &undisturbed);
+    struct asking *asking = asking_start(host, &longer);
+
+    for (; *ends != NULL; ends++, tokens += 20) {
+        asking_wait_tokens(asking, tokens);
+        (*ends)(host);
+        host_restart_daemon(host);
+    }
+    asking_end(&asking, &answer);
+    ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
+    answer_assert_same(&undisturbed, &answer);
+    ck_assert_uint_eq(host_counter(host, "requests_resumed"), 1);
+    ck_assert_uint_eq(host_counter(host, "requests_submitted"), 1);
+    host_wait_exactly(host, "blocks_own", 0);
+    ck_assert_uint_eq(host_counter(host, "blocks_quarantined"), 0);
+}
+
+START_TEST(an_answer_goes_on_over_crashes_of_the_daemon_and_nothing_comes_twice)
 {
     struct host *host = start_host(1);
-    const struct question longer = {.docs = docs, .doc_count = 3, .max_tokens = 2000};
-    struct asking *asking = asking_start(host, &longer);
-    struct answer lost, answer;
+    void (*const ends[])(struct host *) = {host_kill_daemon, host_kill_daemon, NULL};
 
-    asking_wait_tokens(asking, 2);
-    host_kill_daemon(host);
-    host_restart_daemon(host);
-    asking_end(&asking, &lost);
-    host_wait_exactly(host, "workers_ready", 1);
-    ck_assert_uint_eq(host_counter(host, "blocks_quarantined"), 0);
-    ck_assert_uint_eq(host_counter(host, "blocks_own"), 0);
-    ask_ok(host, &question, &answer);
-    ck_assert_uint_eq(answer.docs_hit, 3);
+    assert_goes_on(host, ends);
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(an_answer_goes_on_over_an_upgrade)
+{
+    struct host *host = start_host(2);
+    void (*const ends[])(struct host *) = {host_leave_daemon, NULL};
+
+    assert_goes_on(host, ends);
     host_stop(&host);
 }
 END_TEST
@@ -262,9 +289,10 @@ END_TEST
 START_TEST(a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)
 {
     struct host *host = start_host(1);
-    const struct question longer = {.docs = docs, .doc_count = 3, .max_tokens = 2000};
+    struct answer undisturbed, answer;
+
+    ask_ok(host, &longer, &undisturbed);
     struct asking *asking = asking_start(host, &longer);
-    struct answer answer;
 
     asking_wait_tokens(asking, 2);
     process_signal(host_worker(host, 0), SIGSTOP);
@@ -273,10 +301,10 @@ START_TEST(a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)
     ck_assert_uint_gt(host_counter(host, "blocks_quarantined"), 0);
     (void)host_add_worker(host);
     asking_end(&asking, &answer);
+    answer_assert_same(&undisturbed, &answer);
     ck_assert_uint_gt(host_counter(host, "blocks_quarantined"), 0);
     host_kill_worker(host, 0);
     host_wait_exactly(host, "blocks_quarantined", 0);
-    ask_ok(host, &question, &answer);
     host_stop(&host);
 }
 END_TEST
@@ -288,5 +316,6 @@ CHECK_MAIN("restart",
            a_clean_stop_leaves_nothing_to_keep, another_checkpoint_under_the_same_path_starts_cold,
            what_does_not_verify_is_a_miss_and_the_answer_is_right,
            a_second_daemon_on_the_same_pool_refuses,
-           what_a_worker_was_doing_is_let_go_of_when_it_is_back,
+           an_answer_goes_on_over_crashes_of_the_daemon_and_nothing_comes_twice,
+           an_answer_goes_on_over_an_upgrade,
            a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)

@@ -170,6 +170,39 @@ START_TEST(a_value_out_of_its_range_is_refused_by_name_with_the_range)
 }
 END_TEST
 
+START_TEST(a_retry_brings_what_came_and_the_seed_that_it_was_drawn_with)
+{
+    struct rig rig;
+    struct raw raw;
+    Kvasir__V1__Resume resume = KVASIR__V1__RESUME__INIT;
+    uint32_t ids[] = {5, 6, 511};
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    raw.request.resume = &resume;
+    resume.token_ids = ids;
+    resume.n_token_ids = 3;
+    resume.has_text_bytes = true;
+    resume.text_bytes = 9;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_uint_eq(rig.reading.prompt.resume_count, 3);
+    ck_assert_mem_eq(rig.reading.prompt.resume_ids, ids, sizeof(ids));
+    ck_assert_uint_eq(rig.reading.prompt.resume_text_bytes, 9);
+    raw.sampling.has_temperature = true;
+    raw.sampling.temperature = 1;
+    expect_refused(&rig, &raw, "resume of a drawn answer needs the seed that it was drawn with");
+    raw.sampling.has_seed = true;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    raw.sampling.has_max_tokens = true;
+    raw.sampling.max_tokens = 3;
+    expect_refused(&rig, &raw, "resume with 3 tokens: max_tokens is 3");
+    raw.sampling.max_tokens = 4;
+    ids[1] = 512;
+    expect_refused(&rig, &raw, "token_ids[1] is 512: the vocabulary has 512");
+    rig_close(&rig);
+}
+END_TEST
+
 START_TEST(contradictions_between_raw_and_chat_are_refused)
 {
     struct rig rig;
@@ -531,6 +564,7 @@ END_TEST
 
 CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_is_chosen,
            a_value_out_of_its_range_is_refused_by_name_with_the_range,
+           a_retry_brings_what_came_and_the_seed_that_it_was_drawn_with,
            contradictions_between_raw_and_chat_are_refused,
            a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt,
            a_mode_says_under_which_name_a_document_is_looked_for,
