@@ -71,11 +71,12 @@ struct evict_policy_ops {
     /* An operator's wish, 0..EVICT_PRIORITY_MAX; `doc` is NULL while the document is not here. */
     void (*prioritized)(struct evict_policy *, const struct dockey *key, struct evict_doc *doc,
                         uint8_t priority);
-    /* What the policy has learned, for the life after a restart.  `saved_bytes` says how much room
-     * `save` needs; it returns how much it used.  `restore` is for a policy that has seen nothing
-     * yet.  ST_INVALID with nothing changed: not written by this policy, or damaged. */
+    /* What the policy has learned, for the life after a restart: `save` writes at most `max` bytes,
+     * the most useful first, and returns how many; `saved_bytes` says how many all of it needs.
+     * `restore` is for a policy that has seen no request yet; documents may have been admitted.
+     * ST_INVALID with nothing changed: not written by this policy, or damaged. */
     size_t (*saved_bytes)(const struct evict_policy *);
-    size_t (*save)(const struct evict_policy *, void *bytes);
+    size_t (*save)(const struct evict_policy *, void *bytes, size_t max);
     enum status (*restore)(struct evict_policy *, const void *bytes, size_t size);
 };
 

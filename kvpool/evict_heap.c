@@ -97,3 +97,11 @@ evict_heap_rescore(struct evict_heap *heap, uint32_t index, double score)
 
     settle(heap, index, entry);
 }
+
+void
+evict_heap_restore(struct evict_heap *heap)
+{
+    for (uint32_t index = heap->count / 2; index-- > 0;) {
+        sift_down(heap, index, heap->entries[index]);
+    }
+}

@@ -31,4 +31,7 @@ void evict_heap_remove(struct evict_heap *heap, struct evict_doc *doc);
 /* Gives entry `index` another score.  The entry moves. */
 void evict_heap_rescore(struct evict_heap *heap, uint32_t index, double score);
 
+/* Makes it a heap again after the caller has changed scores in `entries`. */
+void evict_heap_restore(struct evict_heap *heap);
+
 #endif

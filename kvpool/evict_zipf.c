@@ -395,6 +395,17 @@ zipf_prioritized(struct evict_policy *policy, const struct dockey *key, struct e
     policy->memory.records[require_record(policy, key)].priority = priority;
 }
 
+void
+evict_zipf_rescore(struct evict_policy *policy)
+{
+    struct evict_heap *heap = &policy->heap;
+
+    for (uint32_t i = 0; i < heap->count; i++) {
+        heap->entries[i].score = score(policy, heap->entries[i].doc);
+    }
+    evict_heap_restore(heap);
+}
+
 struct zipf_view
 evict_zipf_view(const struct evict_policy *policy)
 {

@@ -35,8 +35,11 @@ struct zipf_view {
 /* Of a policy that evict_zipf made. */
 struct zipf_view evict_zipf_view(const struct evict_policy *policy);
 
+/* Scores all anew, after what scores rest on was replaced. */
+void evict_zipf_rescore(struct evict_policy *policy);
+
 size_t zipf_state_bytes(const struct evict_policy *policy);
-size_t zipf_state_save(const struct evict_policy *policy, void *bytes);
+size_t zipf_state_save(const struct evict_policy *policy, void *bytes, size_t max);
 enum status zipf_state_restore(struct evict_policy *policy, const void *bytes, size_t size);
 
 #endif

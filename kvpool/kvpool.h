@@ -160,11 +160,13 @@ void kvpool_unawait(struct kvpool *pool, const struct kvpool_want *wants, size_t
  * remembers the document.  ST_INVALID: out of range; ST_UNAVAILABLE: the policy knows none. */
 enum status kvpool_prioritize(struct kvpool *pool, const struct dockey *key, uint32_t priority);
 
-/* What the policy has learned, to be kept over a restart; NULL bytes: how much room that needs, 0
- * if the policy keeps nothing.  Returns how many bytes were written. */
-size_t kvpool_policy_save(const struct kvpool *pool, void *bytes);
-/* For a pool that no document has come to.  ST_INVALID with nothing changed: another policy's,
- * or damaged.  A document that is adopted later finds its history by its key. */
+/* What the policy has learned, to be kept over a restart: at most `max` bytes, the most useful
+ * first.  Returns how many were written; with NULL bytes, how many all of it needs; 0 if the policy
+ * keeps nothing. */
+size_t kvpool_policy_save(const struct kvpool *pool, void *bytes, size_t max);
+/* For a pool that has seen no claim yet; documents may have been adopted, before or after: they
+ * find their history by their key.  ST_INVALID with nothing changed: another policy's, or damaged.
+ */
 enum status kvpool_policy_restore(struct kvpool *pool, const void *bytes, size_t size);
 
 /* The policy itself, for what it can show. */

@@ -138,14 +138,14 @@ kvpool_prioritize(struct kvpool *pool, const struct dockey *key, uint32_t priori
 }
 
 size_t
-kvpool_policy_save(const struct kvpool *pool, void *bytes)
+kvpool_policy_save(const struct kvpool *pool, void *bytes, size_t max)
 {
     const struct evict_policy_ops *ops = pool->config.policy;
 
     if (ops->save == NULL) {
         return 0;
     }
-    return bytes == NULL ? ops->saved_bytes(pool->policy) : ops->save(pool->policy, bytes);
+    return bytes == NULL ? ops->saved_bytes(pool->policy) : ops->save(pool->policy, bytes, max);
 }
 
 enum status
@@ -153,7 +153,6 @@ kvpool_policy_restore(struct kvpool *pool, const void *bytes, size_t size)
 {
     const struct evict_policy_ops *ops = pool->config.policy;
 
-    assert(pool->index.count == 0);
     return ops->restore == NULL
                ? ERR(ST_INVALID, "eviction policy %s keeps nothing over a restart", ops->name)
                : ops->restore(pool->policy, bytes, size);

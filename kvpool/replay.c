@@ -68,24 +68,28 @@ let_go_of_oldest(struct replay *r)
 static void
 count(struct replay *r, uint32_t request, size_t want_count, bool is_claimed)
 {
-    bool is_whole = true;
+    uint32_t uncounted = r->config->uncounted;
+    bool is_counted = request >= uncounted, is_whole = true;
+    bool is_early = request - uncounted < (r->trace->request_count - uncounted) / 2;
 
     for (size_t i = 0; i < want_count; i++) {
         const struct kvpool_want *want = &r->wants[i];
         uint32_t doc = r->trace->docs[r->trace->starts[request] + i];
         uint32_t ready = is_claimed ? want->tokens_ready : 0;
 
-        if (request >= r->config->uncounted) {
+        if (is_counted) {
             r->result.documents++;
             r->result.documents_hit += ready == want->n_tokens;
             r->result.tokens += want->n_tokens;
             r->result.tokens_hit += ready;
+            r->result.tokens_early += is_early ? want->n_tokens : 0;
+            r->result.tokens_hit_early += is_early ? ready : 0;
             r->result.tokens_first += r->is_seen[doc] ? 0 : want->n_tokens;
             is_whole = is_whole && ready == want->n_tokens;
         }
         r->is_seen[doc] = 1;
     }
-    if (request >= r->config->uncounted) {
+    if (is_counted) {
         r->result.requests++;
         r->result.requests_whole += is_whole;
     }
@@ -141,6 +145,9 @@ run(struct replay *r)
         TRY(see_ahead(r, i, true));
     }
     for (uint32_t request = 0; request < r->trace->request_count; request++) {
+        if (config->is_stopped != NULL && atomic_load(config->is_stopped)) {
+            return ERR(ST_UNAVAILABLE, "replay was stopped");
+        }
         if (request == config->uncounted) {
             kvpool_stats(r->pool, &before);
         }
@@ -151,6 +158,7 @@ run(struct replay *r)
         TRY(claim(r, request, fill_wants(r, request)));
     }
     kvpool_stats(r->pool, &after);
+    r->result.was_full = after.blocks_evicted > 0;
     r->result.blocks_evicted = after.blocks_evicted - before.blocks_evicted;
     if (config->policy == &evict_zipf) {
         r->result.drift = evict_zipf_view(kvpool_policy(r->pool)).drift;

@@ -7,6 +7,8 @@
 #ifndef KVPOOL_REPLAY_H
 #define KVPOOL_REPLAY_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -29,21 +31,24 @@ struct replay_config {
     uint32_t block_tokens;
     uint64_t seed;
     double quadratic_tokens;
-    uint32_t in_flight; /* at least 1 */
-    uint32_t ahead;     /* requests in the queue that are seen */
-    uint32_t uncounted; /* requests at the start that only warm the pool */
+    uint32_t in_flight;            /* at least 1 */
+    uint32_t ahead;                /* requests in the queue that are seen */
+    uint32_t uncounted;            /* requests at the start that only warm the pool */
+    const atomic_bool *is_stopped; /* somebody wants it to give up; NULL: nobody */
 };
 
 struct replay_result {
     uint64_t requests, requests_whole; /* counted ones; those that missed nothing */
     uint64_t documents, documents_hit; /* hit whole */
     uint64_t tokens, tokens_hit;
+    uint64_t tokens_early, tokens_hit_early; /* of these, in the first half of what counts */
     uint64_t tokens_first;   /* of the missed: never asked for before in the trace */
+    bool was_full;           /* something had to go, at some time */
     uint64_t blocks_evicted; /* while counting */
     double drift;            /* of the zipf policy, else 0 */
 };
 
-/* ST_NO_MEMORY; ST_INVALID as kvpool_new. */
+/* ST_NO_MEMORY; ST_INVALID as kvpool_new; ST_UNAVAILABLE: stopped. */
 enum status replay_run(const struct replay_trace *trace, const struct replay_config *config,
                        struct replay_result *result_out);
 

@@ -82,36 +82,63 @@ checksum(struct head head, const unsigned char *bytes, size_t size)
     return sum;
 }
 
+/* Who is here is worth more than who was asked for more than once, and that more than the rest. */
+enum worth {
+    WORTH_HERE,
+    WORTH_REPEATED,
+    WORTH_REST,
+    WORTHS,
+};
+
+static enum worth
+worth_of(const struct zipf_record *record)
+{
+    return record->here > 0 ? WORTH_HERE : record->count_slow > 1 ? WORTH_REPEATED : WORTH_REST;
+}
+
+static struct saved_record
+saved_of(const struct zipf_record *record)
+{
+    return (struct saved_record){
+        .key = record->key,
+        .last = record->last,
+        .count_fast = record->count_fast,
+        .count_slow = record->count_slow,
+        .gap_events = record->gap_events,
+        .gap_requests = record->gap_requests,
+        .density = record->density,
+        .priority = record->priority,
+    };
+}
+
 size_t
-zipf_state_save(const struct evict_policy *policy, void *bytes)
+zipf_state_save(const struct evict_policy *policy, void *bytes, size_t max)
 {
     unsigned char *body = (unsigned char *)bytes + sizeof(struct head), *at = body;
     struct head head = {
         .magic = STATE_MAGIC,
         .version = STATE_VERSION,
-        .record_count = count_records(policy),
         .now = policy->clock.now,
         .random = policy->random,
     };
+    size_t room;
 
+    if (max < sizeof(head) + sizeof(struct zipf_lesson)) {
+        return 0;
+    }
+    room = (max - sizeof(head) - sizeof(struct zipf_lesson)) / sizeof(struct saved_record);
     memcpy(at, &policy->calibration.lesson, sizeof(struct zipf_lesson));
     at += sizeof(struct zipf_lesson);
-    for (uint32_t slot = 1; slot <= policy->memory.taken; slot++) {
-        const struct zipf_record *record = &policy->memory.records[slot];
-        struct saved_record saved = {
-            .key = record->key,
-            .last = record->last,
-            .count_fast = record->count_fast,
-            .count_slow = record->count_slow,
-            .gap_events = record->gap_events,
-            .gap_requests = record->gap_requests,
-            .density = record->density,
-            .priority = record->priority,
-        };
+    for (int worth = 0; worth < WORTHS; worth++) {
+        for (uint32_t slot = 1; slot <= policy->memory.taken && head.record_count < room; slot++) {
+            const struct zipf_record *record = &policy->memory.records[slot];
+            struct saved_record saved = saved_of(record);
 
-        if (is_worth_saving(record)) {
-            memcpy(at, &saved, sizeof(saved));
-            at += sizeof(saved);
+            if (is_worth_saving(record) && worth_of(record) == (enum worth)worth) {
+                memcpy(at, &saved, sizeof(saved));
+                at += sizeof(saved);
+                head.record_count++;
+            }
         }
     }
     head.checksum = checksum(head, body, (size_t)(at - body));
@@ -226,5 +253,6 @@ zipf_state_restore(struct evict_policy *policy, const void *bytes, size_t size)
     policy->random = head.random != 0 ? head.random : policy->random;
     zipf_clock_set(&policy->clock, head.now);
     zipf_lesson_apply(&policy->calibration, &policy->clock);
+    evict_zipf_rescore(policy);
     return ST_OK;
 }
