@@ -8,13 +8,15 @@
 
 #include "client/cli.h"
 #include "client/pbjson.h"
+#include "client/sizes.h"
 #include "client/table.h"
 #include "kvasir/v1/admin.pb-c.h"
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/health.pb-c.h"
 #include "proto/endpoints.h"
 
-#define WATCH_MS_MIN 100
+#define WATCH_MS_MIN        100
+#define WHATIF_POLICIES_MAX 8
 
 /* ---- small helpers --------------------------------------------------------------------------- */
 
@@ -141,13 +143,68 @@ view(const struct cli_args *args, struct rpc_call call, print_fn print)
     return code;
 }
 
+#define POINT_COLUMNS "policy,kv_memory,hit_ratio,ttft_ms,is_running,uncertain"
+
+/* Bounds and counts on one line, without the empty ends. */
+static void
+print_histogram(const Kvasir__V1__Histogram *histogram)
+{
+    size_t first = 0, end = histogram->n_counts;
+
+    while (first < end && histogram->counts[first] == 0) {
+        first++;
+    }
+    while (end > first && histogram->counts[end - 1] == 0) {
+        end--;
+    }
+    if (first == end) {
+        return;
+    }
+    printf("\n%s: %s\n", histogram->name, histogram->help);
+    for (size_t i = first; i < end; i++) {
+        if (i < histogram->n_bounds) {
+            printf("  <= %.0f: %llu\n", histogram->bounds[i],
+                   (unsigned long long)histogram->counts[i]);
+        } else {
+            printf("  more: %llu\n", (unsigned long long)histogram->counts[i]);
+        }
+    }
+}
+
+static int
+print_traffic(const struct cli_args *args, const Kvasir__V1__Traffic *traffic)
+{
+    printf("\nThe last %llu requests cited %llu documents, %.1f%% of the tokens only once.\n",
+           (unsigned long long)traffic->requests, (unsigned long long)traffic->documents,
+           100 * traffic->one_time_share);
+    printf("hit      %.1f%% of the document tokens; a prefix cache: %.1f%%\n",
+           100 * traffic->hit_ratio, 100 * traffic->prefix_hit_ratio);
+    if (traffic->has_alpha) {
+        printf("alpha    %.2f (Zipf)\n", traffic->alpha);
+    }
+    printf("drift    %.0f%% of the traffic\n", 100 * traffic->drift);
+    printf("computed %llu s ago, %.2f%% of a core\n\n",
+           (unsigned long long)(traffic->age_ms / 1000), 100 * traffic->cpu_share);
+    return print_rows(args, &traffic->base, "curve", POINT_COLUMNS);
+}
+
 static int
 print_stats(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessage *reply)
 {
     (void)rpc;
+    const Kvasir__V1__StatsReply *stats = (const void *)reply;
     int code = print_rows(args, reply, "gauges", "name,value,help");
 
-    return code != CLI_OK ? code : print_rows(args, reply, "counters", "name,value,help");
+    if (code == CLI_OK) {
+        code = print_rows(args, reply, "counters", "name,value,help");
+    }
+    if (code == CLI_OK && !cli_has(args, "columns")) {
+        for (size_t i = 0; i < stats->n_histograms; i++) {
+            print_histogram(stats->histograms[i]);
+        }
+        code = stats->traffic == NULL ? CLI_OK : print_traffic(args, stats->traffic);
+    }
+    return code;
 }
 
 static int
@@ -248,6 +305,24 @@ print_doc(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessage *
     return CLI_OK;
 }
 
+/* What pays: the documents that spared the most computation. */
+static int
+run_docs_top(const struct cli_args *args)
+{
+    Kvasir__V1__ListRequest request = KVASIR__V1__LIST_REQUEST__INIT;
+    char order[] = "saved";
+    uint64_t limit = 20;
+
+    if (cli_u64(args, "limit", 1, 10000, &limit) != ST_OK) {
+        return bad_input(args);
+    }
+    request.has_limit = true;
+    request.limit = (uint32_t)limit;
+    request.order = order;
+    return view(args, (struct rpc_call){.method = METHOD_LIST, .request = &request.base},
+                print_docs);
+}
+
 static int
 run_docs_get(const struct cli_args *args)
 {
@@ -260,6 +335,54 @@ run_docs_get(const struct cli_args *args)
     ref.has_key = true;
     ref.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
     return view(args, (struct rpc_call){.method = METHOD_GET, .request = &ref.base}, print_doc);
+}
+
+static int
+print_what_if(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessage *reply)
+{
+    const Kvasir__V1__WhatIfReply *what = (const void *)reply;
+
+    (void)rpc;
+    printf("%llu requests replayed; they hit %.1f%% of their document tokens",
+           (unsigned long long)what->requests, 100 * what->hit_ratio);
+    if (what->has_ttft_ms) {
+        printf(", first token after %.1f ms", what->ttft_ms);
+    }
+    printf("\n\n");
+    return print_rows(args, reply, "points", POINT_COLUMNS);
+}
+
+static size_t
+split_policies(char *text, char *policies[WHATIF_POLICIES_MAX])
+{
+    size_t count = 0;
+    char *word;
+
+    while ((word = strsep(&text, ",")) != NULL && count < WHATIF_POLICIES_MAX) {
+        policies[count++] = word;
+    }
+    return count;
+}
+
+static int
+run_what_if(const struct cli_args *args)
+{
+    Kvasir__V1__WhatIfRequest request = KVASIR__V1__WHAT_IF_REQUEST__INIT;
+    const char *memory = cli_value(args, "kv-memory"), *names = cli_value(args, "policy");
+    char *policies[WHATIF_POLICIES_MAX], text[128];
+    uint64_t sizes[SIZES_MAX];
+
+    if (memory != NULL && sizes_read(memory, sizes, &request.n_kv_memory) != ST_OK) {
+        return bad_input(args);
+    }
+    if (names != NULL) {
+        (void)snprintf(text, sizeof(text), "%s", names);
+        request.n_policies = split_policies(text, policies);
+    }
+    request.kv_memory = sizes;
+    request.policies = policies;
+    return view(args, (struct rpc_call){.method = METHOD_WHATIF, .request = &request.base},
+                print_what_if);
 }
 
 static int
@@ -364,6 +487,23 @@ run_docs_forget(const struct cli_args *args)
 }
 
 static int
+run_docs_prioritize(const struct cli_args *args)
+{
+    Kvasir__V1__PrioritizeRequest request = KVASIR__V1__PRIORITIZE_REQUEST__INIT;
+    uint64_t priority;
+    uint8_t key[32];
+
+    if (cli_parse_key(args->operands[0], key) != ST_OK
+        || cli_parse_u64("PRIORITY", args->operands[1], 0, 100, &priority) != ST_OK) {
+        return bad_input(args);
+    }
+    request.has_key = request.has_priority = true;
+    request.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
+    request.priority = (uint32_t)priority;
+    return act(args, METHOD_PRIORITIZE, &request.base);
+}
+
+static int
 run_docs_evict(const struct cli_args *args)
 {
     Kvasir__V1__EvictRequest request = KVASIR__V1__EVICT_REQUEST__INIT;
@@ -462,7 +602,9 @@ static const struct cli_option options[] = {
     {"no-headers", 0, NULL, "leave the line of headers out"},
     {"watch", 'w', "TIME", "print again and again, e.g. every 1s"},
     {"limit", 0, "N", "at most N documents (1000)"},
-    {"order", 0, "FIELD", "hits (default) or tokens, the largest first"},
+    {"order", 0, "FIELD", "hits (default), tokens or saved, the largest first"},
+    {"kv-memory", 0, "SIZES", "A..B doubles from A to B, e.g. 1GiB..64GiB; or A,B,C"},
+    {"policy", 0, "LIST", "eviction policies, e.g. zipf,lru"},
     {"yes", 'y', NULL, "do not ask on the terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},
@@ -479,9 +621,13 @@ static const struct cli_command commands[] = {
     {"stats", "", 0, 0, VIEW, "all counters and gauges", run_stats},
     {"docs", "", 0, 0, DOCS_VIEW, "documents, the most used first", run_docs},
     {"docs list", "", 0, 0, DOCS_VIEW, "the same", run_docs},
+    {"docs top", "", 0, 0, "json columns no-headers watch limit",
+     "documents that spared the most computation", run_docs_top},
     {"docs get", "KEY", 1, 1, VIEW, "one document", run_docs_get},
     {"docs pin", "KEY", 1, 1, "json", "never evict it; pins are counted", run_docs_pin},
     {"docs unpin", "KEY", 1, 1, "json", "take one pin back", run_docs_unpin},
+    {"docs prioritize", "KEY PRIORITY", 2, 2, "json",
+     "0..100, 50 is as everybody; ten more double its value", run_docs_prioritize},
     {"docs evict", "BLOCKS", 1, 1, "json yes", "free so many blocks, the least useful first",
      run_docs_evict},
     {"docs forget", "KEY", 1, 1, "json yes", "drop a document and its registration",
@@ -494,6 +640,8 @@ static const struct cli_command commands[] = {
     {"requests", "", 0, 0, VIEW, "the requests that wait or run", run_requests},
     {"requests list", "", 0, 0, VIEW, "the same", run_requests},
     {"requests cancel", "ID", 1, 1, "json yes", "end a request", run_requests_cancel},
+    {"whatif", "", 0, 0, VIEW " kv-memory policy",
+     "what the last requests would have hit with other pools", run_what_if},
     {"config", "", 0, 0, VIEW, "kvasird's options as they are", run_config},
     {"health", "", 0, 0, "json watch", "exit code 0 if requests are served", run_health},
     {"version", "", 0, 0, "json", "the version of this program", run_version},

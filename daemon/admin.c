@@ -128,6 +128,8 @@ void
 admin_stats(struct kvasird *d, struct call *call)
 {
     static struct counter_list counters, gauges; /* one thread, and large for a stack */
+    static struct insight_wire insight;
+    Kvasir__V1__Histogram *histograms[] = {&insight.residency, &insight.reuse};
     Kvasir__V1__StatsReply reply = KVASIR__V1__STATS_REPLY__INIT;
     struct kvpool_stats pool = {0};
     char version[] = PACKAGE_VERSION;
@@ -150,6 +152,10 @@ admin_stats(struct kvasird *d, struct call *call)
     reply.uptime_ms = (clock_now_us() - d->started_us) / 1000;
     reply.has_is_draining = true;
     reply.is_draining = sched_gauges(d->sched).is_draining;
+    insight_fill(d, &insight);
+    reply.n_histograms = 2;
+    reply.histograms = histograms;
+    reply.traffic = d->insight.latest == NULL ? NULL : &insight.traffic;
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
 }
 
@@ -359,6 +365,7 @@ admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request
     case METHOD_EVICT: evict(d, call, (const Kvasir__V1__EvictRequest *)request); break;
     case METHOD_DRAIN: drain(d, call, (const Kvasir__V1__DrainRequest *)request); break;
     case METHOD_CONFIG: send_config(d, call); break;
+    case METHOD_WHATIF: insight_what_if(d, call, (const Kvasir__V1__WhatIfRequest *)request); break;
     default:
         deliver_reply(d, call, RPC_UNIMPLEMENTED, "this daemon does not serve the method", 0, NULL,
                       true);

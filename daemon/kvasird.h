@@ -16,6 +16,7 @@
 #include "daemon/estate.h"
 #include "daemon/handoff.h"
 #include "daemon/ingest.h"
+#include "daemon/insight.h"
 #include "daemon/options.h"
 #include "daemon/peers.h"
 #include "daemon/read_prompt.h"
@@ -42,6 +43,7 @@ struct kvasird {
 
     struct sched *sched;
     struct ingest *ingest;
+    struct insight insight;
     struct router *router;
     struct calls *calls;
     struct handoff *handoff;

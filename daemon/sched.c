@@ -65,7 +65,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->pins);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK
-        || htab_init(&sched->builds, build_equal) != ST_OK
+        || htab_init(&sched->builds, build_equal) != ST_OK || traffic_new(&sched->traffic) != ST_OK
         || reserve_actions(sched, sched->action_need) != ST_OK) {
         sched_destroy(&sched);
         return ST_NO_MEMORY;
@@ -114,6 +114,7 @@ sched_destroy(struct sched **sched_ref)
     htab_deinit(&sched->sessions);
     htab_deinit(&sched->builds);
     kvpool_destroy(&sched->pool);
+    traffic_destroy(&sched->traffic);
     mem_free(sched->actions);
     mem_free(sched);
     *sched_ref = NULL;
@@ -486,6 +487,21 @@ count_reads(struct sched *sched, struct session *session, const struct sched_res
     }
 }
 
+/* Of those that nothing came between: a request that moved or was preempted says little. */
+static void
+note_ttft(struct sched *sched, const struct session *session)
+{
+    uint64_t missed = 0;
+
+    if (session->losses > 0 || session->preemptions > 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < session->segment_count; i++) {
+        missed += session->wants[i].n_tokens - session->documents[i].tokens_ready;
+    }
+    ttft_add(&sched->ttft, missed, session->first_token_us - session->admitted_us);
+}
+
 static void
 take_tokens(struct sched *sched, uint64_t now_us, struct session *session,
             const struct sched_result *result)
@@ -493,6 +509,7 @@ take_tokens(struct sched *sched, uint64_t now_us, struct session *session,
     if (session->first_token_us == 0) {
         session->first_token_us = now_us;
         count_reads(sched, session, result);
+        note_ttft(sched, session);
     }
     for (size_t i = 0; i < result->id_count; i++) {
         session->sent_ids[session->sent_count++] = result->ids[i];

@@ -25,7 +25,9 @@
 #include "common/status.h"
 #include "daemon/prompt.h"
 #include "daemon/session.h"
+#include "daemon/ttft.h"
 #include "kvpool/kvpool.h"
+#include "kvpool/traffic.h"
 
 struct sched;
 
@@ -241,12 +243,19 @@ enum status sched_pin(struct sched *sched, uint64_t now_us, const struct dockey 
 uint64_t sched_pin_ends_us(const struct sched *sched, const struct dockey *key);
 enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct dockey *key);
 enum status sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key);
+enum status sched_prioritize(struct sched *sched, const struct dockey *key, uint32_t priority);
 uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
 
 /* --- looking, without touching ---------------------------------------------------------------- */
 
 /* The pool, for its numbers and documents; NULL before sched_set_pool. */
 const struct kvpool *sched_pool(const struct sched *sched);
+
+const struct sched_config *sched_config(const struct sched *sched);
+
+/* The documents of the last requests, and how long their first tokens took. */
+const struct traffic *sched_traffic(const struct sched *sched);
+const struct ttft *sched_ttft(const struct sched *sched);
 
 /* Names are stable and only grow. */
 #define SCHED_COUNTERS(X)                                                                          \

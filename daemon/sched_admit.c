@@ -269,6 +269,24 @@ count_passes(struct sched *sched, const struct session *session)
     }
 }
 
+/* What forecasts rest on: the documents as clients cite them, whatever is kept of them here. */
+static void
+note_traffic(struct sched *sched, const struct session *session)
+{
+    struct kvpool_stats stats;
+
+    if (session_is_warm(session)) {
+        return;
+    }
+    kvpool_stats(sched->pool, &stats);
+    traffic_request(sched->traffic, sched->running_count, stats.blocks_own);
+    for (uint32_t i = 0; i < session->segment_count; i++) {
+        bool has_source = session->sources[i] != SESSION_SOURCE_NONE;
+
+        traffic_document(sched->traffic, &session->wants[has_source ? session->sources[i] : i]);
+    }
+}
+
 static void
 note_first_admission(struct sched *sched, struct session *session, uint64_t now_us)
 {
@@ -286,6 +304,7 @@ note_first_admission(struct sched *sched, struct session *session, uint64_t now_
             .is_copied = has_source && want->reason == KVPOOL_HIT,
         };
     }
+    note_traffic(sched, session);
     sched->counters.prompt_tokens +=
         session_usage(session, sched->config.block_tokens, now_us).prompt_tokens;
 }

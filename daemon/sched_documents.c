@@ -169,6 +169,14 @@ sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key)
     return ST_OK;
 }
 
+enum status
+sched_prioritize(struct sched *sched, const struct dockey *key, uint32_t priority)
+{
+    sched_begin(sched);
+    TRY(check_pool_exists(sched));
+    return kvpool_prioritize(sched->pool, key, priority);
+}
+
 uint32_t
 sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks)
 {

@@ -47,6 +47,8 @@ struct build {
 struct sched {
     struct sched_config config;
     struct kvpool *pool;
+    struct traffic *traffic;
+    struct ttft ttft;
     struct catalog *catalog; /* of the pool; NULL: none */
     struct htab sessions;
     struct htab builds;

@@ -10,6 +10,24 @@ sched_pool(const struct sched *sched)
     return sched->pool;
 }
 
+const struct sched_config *
+sched_config(const struct sched *sched)
+{
+    return &sched->config;
+}
+
+const struct traffic *
+sched_traffic(const struct sched *sched)
+{
+    return sched->traffic;
+}
+
+const struct ttft *
+sched_ttft(const struct sched *sched)
+{
+    return &sched->ttft;
+}
+
 const struct sched_counters *
 sched_counters(const struct sched *sched)
 {

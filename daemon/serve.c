@@ -20,6 +20,7 @@
 enum {
     FD_SIGNAL,
     FD_INGEST,
+    FD_ANALYST,
     FDS_FIXED,
 };
 
@@ -130,6 +131,7 @@ tick(struct kvasird *d)
     if (now_us >= d->next_beat_us) {
         d->next_beat_us = now_us + d->options.heartbeat * 1000;
         peers_beat(d, now_us);
+        insight_tick(d, now_us);
     }
 }
 
@@ -171,6 +173,7 @@ turn(struct kvasird *d)
 
     fds[FD_SIGNAL] = (struct pollfd){.fd = d->signal_fd, .events = POLLIN};
     fds[FD_INGEST] = (struct pollfd){.fd = ingest_fd(d->ingest), .events = POLLIN};
+    fds[FD_ANALYST] = (struct pollfd){.fd = analyst_fd(d->insight.analyst), .events = POLLIN};
     peers = peers_poll_fill(d, fds + FDS_FIXED);
     handoffs = handoff_poll_count(d->handoff);
     assert(FDS_FIXED + peers + handoffs <= ROUTER_FDS_MAX);
@@ -181,6 +184,9 @@ turn(struct kvasird *d)
     }
     if (fds[FD_INGEST].revents != 0) {
         service_ingested(d);
+    }
+    if (fds[FD_ANALYST].revents != 0) {
+        insight_done(d);
     }
     peers_poll_done(d, fds + FDS_FIXED, peers);
     handoff_poll_done(d->handoff, fds + FDS_FIXED + peers, handoffs, clock_now_us());

@@ -351,6 +351,15 @@ by_tokens(const void *a, const void *b)
     return (right->n_tokens > left->n_tokens) - (right->n_tokens < left->n_tokens);
 }
 
+static int
+by_saved(const void *a, const void *b)
+{
+    const struct kvpool_doc_info *left = a, *right = b;
+    uint64_t l = left->hits * left->n_tokens, r = right->hits * right->n_tokens;
+
+    return (r > l) - (r < l);
+}
+
 static size_t
 collect_infos(const struct kvasird *d, struct kvpool_doc_info *infos, size_t count_max)
 {
@@ -392,7 +401,11 @@ static void
 list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest *request)
 {
     uint32_t limit = request->has_limit ? request->limit : LIST_LIMIT_DEFAULT;
-    bool is_by_tokens = request->order != NULL && strcmp(request->order, "tokens") == 0;
+    const char *order = request->order == NULL ? "hits" : request->order;
+    int (*compare)(const void *, const void *) = strcmp(order, "hits") == 0     ? by_hits
+                                                 : strcmp(order, "tokens") == 0 ? by_tokens
+                                                 : strcmp(order, "saved") == 0  ? by_saved
+                                                                                : NULL;
     struct kvpool_stats stats = {0};
     struct kvpool_doc_info *infos;
     size_t count;
@@ -402,8 +415,8 @@ list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListReque
         reply_status(d, call, ST_INVALID, status_detail());
         return;
     }
-    if (request->order != NULL && !is_by_tokens && strcmp(request->order, "hits") != 0) {
-        reply_status(d, call, ST_INVALID, "order must be hits or tokens");
+    if (compare == NULL) {
+        reply_status(d, call, ST_INVALID, "order must be hits, tokens or saved");
         return;
     }
     if (sched_pool(d->sched) != NULL) {
@@ -415,9 +428,26 @@ list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListReque
         return;
     }
     count = stats.documents == 0 ? 0 : collect_infos(d, infos, stats.documents);
-    qsort(infos, count, sizeof(*infos), is_by_tokens ? by_tokens : by_hits);
+    qsort(infos, count, sizeof(*infos), compare);
     send_list(d, call, infos, count < limit ? count : limit, count);
     mem_free(infos);
+}
+
+static void
+prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeRequest *request)
+{
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+    struct dockey key;
+    enum status st;
+
+    ref.has_key = request->has_key;
+    ref.key = request->key;
+    st = read_key(&ref, &key);
+    if (st == ST_OK) {
+        st = request->has_priority ? sched_prioritize(d->sched, &key, request->priority)
+                                   : ERR(ST_INVALID, "priority is missing");
+    }
+    reply_empty(d, call, st);
 }
 
 static void
@@ -489,6 +519,9 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_UNPIN:
     case METHOD_WARM:
     case METHOD_FORGET: document_call(d, call, (const Kvasir__V1__DocumentRef *)request); break;
+    case METHOD_PRIORITIZE:
+        prioritize(d, call, (const Kvasir__V1__PrioritizeRequest *)request);
+        break;
     case METHOD_CORPUS:
         deliver_reply(d, call, RPC_UNIMPLEMENTED, "Corpus is not served yet", 0, NULL, true);
         break;

@@ -255,6 +255,7 @@ start_parts(struct kvasird *d)
     TRY(memo_new(d->options.memo_memory, &d->reader.registered));
     TRY(start_handoff(d));
     TRY(adopt_pool(d));
+    TRY(insight_new(&d->insight));
     TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, &d->ingest));
     return router_new(d->dir, &handlers, &d->router);
 }
@@ -301,6 +302,7 @@ start_undo(struct kvasird *d)
 {
     end_calls(d);
     ingest_destroy(&d->ingest);
+    insight_deinit(&d->insight);
     router_destroy(&d->router);
     peers_close(d);
     handoff_destroy(&d->handoff);

@@ -232,6 +232,19 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
 
 /* --- eviction --------------------------------------------------------------------------------- */
 
+static void
+note_residency(struct kvpool *pool, const struct kvpool_doc *doc)
+{
+    uint64_t stayed = pool->claims_made - doc->came;
+    int level = 0;
+
+    while (stayed > 0 && level < KVPOOL_RESIDENCY_LEVELS - 1) {
+        stayed /= 2;
+        level++;
+    }
+    pool->residency[level]++;
+}
+
 /* Frees exactly `count` blocks, which must be evictable: the tail of one victim after the other. */
 static void
 evict(struct kvpool *pool, uint32_t count)
@@ -250,6 +263,7 @@ evict(struct kvpool *pool, uint32_t count)
         count -= going;
         if (doc->policy.blocks_resident == 0) {
             pool->counted.docs_evicted++;
+            note_residency(pool, doc);
             detach(pool, doc, KVPOOL_MISS_EVICTED);
         }
     }
@@ -449,6 +463,7 @@ static void
 act(struct kvpool *pool, const struct plan *plan, struct kvpool_want *wants, size_t want_count,
     uint32_t own_blocks, uint64_t builder, struct kvpool_claim *claim)
 {
+    pool->claims_made++;
     pool->config.policy->tick(pool->policy);
     for (size_t i = 0; i < want_count; i++) {
         struct kvpool_want *want = &wants[i];
@@ -594,6 +609,7 @@ kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
     pool->counted.docs_built++;
     if (doc->is_indexed && !doc->is_admitted) {
         doc->is_admitted = true;
+        doc->came = pool->claims_made;
         pool->config.policy->admitted(pool->policy, &doc->policy);
     }
 }

@@ -219,6 +219,11 @@ struct kvpool_stats {
 
 void kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out);
 
+#define KVPOOL_RESIDENCY_LEVELS 24 /* 0, 1, 2..3, 4..7, ... claims */
+
+/* How many documents that were evicted whole had stayed for so many claims. */
+void kvpool_residency(const struct kvpool *pool, uint64_t counts_out[KVPOOL_RESIDENCY_LEVELS]);
+
 struct kvpool_doc_info {
     struct dockey key;
     uint32_t n_tokens, tokens_ready, blocks_resident, references, pins;

@@ -154,6 +154,12 @@ kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out)
     stats_out->documents = (uint32_t)pool->index.count;
 }
 
+void
+kvpool_residency(const struct kvpool *pool, uint64_t counts_out[KVPOOL_RESIDENCY_LEVELS])
+{
+    memcpy(counts_out, pool->residency, sizeof(pool->residency));
+}
+
 bool
 kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
                 struct kvpool_doc_info *info_out)

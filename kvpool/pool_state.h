@@ -22,6 +22,7 @@ struct kvpool_doc {
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
     uint64_t hits;
+    uint64_t came; /* claims before it was sealed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
@@ -47,6 +48,8 @@ struct kvpool {
     struct ghosts *ghosts;     /* enum kvpool_miss by key */
     struct evict_policy *policy;
     uint64_t generation;
+    uint64_t claims_made;
+    uint64_t residency[KVPOOL_RESIDENCY_LEVELS];
     uint64_t mark;
     uint32_t blocks_docs;
     uint32_t blocks_own;

@@ -14,6 +14,7 @@ struct traffic {
     struct traffic_reference *ring; /* [TRAFFIC_REFERENCES] */
     uint64_t written;               /* references since the start */
     uint64_t requests;
+    bool is_first; /* the next document is its request's first */
     double in_flight, own_blocks;
 };
 
@@ -43,28 +44,29 @@ traffic_destroy(struct traffic **traffic)
 }
 
 void
-traffic_add(struct traffic *traffic, const struct kvpool_want *wants, size_t want_count,
-            uint32_t in_flight, uint32_t own_blocks)
+traffic_request(struct traffic *traffic, uint32_t in_flight, uint32_t own_blocks)
 {
     double gain = traffic->requests == 0 ? 1 : SMOOTHING;
-    bool is_first = true;
 
-    for (size_t i = 0; i < want_count; i++) {
-        if (wants[i].n_tokens > 0) {
-            traffic->ring[traffic->written++ % TRAFFIC_REFERENCES] = (struct traffic_reference){
-                .key = dockey_hash(&wants[i].key),
-                .tokens = wants[i].n_tokens,
-                .ready = wants[i].tokens_ready & INT32_MAX,
-                .is_first = is_first,
-            };
-            is_first = false;
-        }
+    traffic->in_flight += gain * (in_flight - traffic->in_flight);
+    traffic->own_blocks += gain * (own_blocks - traffic->own_blocks);
+    traffic->is_first = true;
+}
+
+void
+traffic_document(struct traffic *traffic, const struct kvpool_want *want)
+{
+    if (want->n_tokens == 0) {
+        return;
     }
-    if (!is_first) {
-        traffic->in_flight += gain * (in_flight - traffic->in_flight);
-        traffic->own_blocks += gain * (own_blocks - traffic->own_blocks);
-        traffic->requests++;
-    }
+    traffic->ring[traffic->written++ % TRAFFIC_REFERENCES] = (struct traffic_reference){
+        .key = dockey_hash(&want->key),
+        .tokens = want->n_tokens,
+        .ready = want->tokens_ready & INT32_MAX,
+        .is_first = traffic->is_first,
+    };
+    traffic->requests += traffic->is_first;
+    traffic->is_first = false;
 }
 
 uint64_t

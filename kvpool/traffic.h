@@ -20,12 +20,14 @@ struct traffic;
 enum status traffic_new(struct traffic **traffic_out);
 void traffic_destroy(struct traffic **traffic);
 
-/* A request was admitted with these wants, filled in by kvpool_claim, while `in_flight` requests
- * held blocks, `own_blocks` of which were nobody's document. */
-void traffic_add(struct traffic *traffic, const struct kvpool_want *wants, size_t want_count,
-                 uint32_t in_flight, uint32_t own_blocks);
+/* A request was admitted while `in_flight` requests, itself included, held blocks, `own_blocks` of
+ * which were no document's.  Its documents follow. */
+void traffic_request(struct traffic *traffic, uint32_t in_flight, uint32_t own_blocks);
 
-/* Requests seen since the start. */
+/* One of its documents; the want as kvpool_claim left it. */
+void traffic_document(struct traffic *traffic, const struct kvpool_want *want);
+
+/* Requests with documents since the start. */
 uint64_t traffic_requests(const struct traffic *traffic);
 
 struct traffic_reference {

@@ -74,8 +74,9 @@ serve(const struct workload *w, const struct forecast_config *config, struct tra
         struct kvpool_claim *claim = NULL;
 
         ck_assert_int_eq(kvpool_claim(pool, wants, count, 0, 1, &claim), ST_OK);
-        traffic_add(traffic, wants, count, 1, 0);
+        traffic_request(traffic, 1, 0);
         for (size_t i = 0; i < count; i++) {
+            traffic_document(traffic, &wants[i]);
             if (wants[i].must_build) {
                 kvpool_doc_seal(pool, wants[i].doc, 0);
             }

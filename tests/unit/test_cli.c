@@ -245,9 +245,9 @@ START_TEST(a_shell_is_told_what_could_come_next)
     static const struct {
         const char *words[4], *candidates;
     } cases[] = {
-        {{""}, "status\nstats\ndocs\nworkers\nrequests\nconfig\nhealth\nversion\n"},
-        {{"w"}, "workers\n"},
-        {{"docs", "p"}, "pin\n"},
+        {{""}, "status\nstats\ndocs\nworkers\nrequests\nwhatif\nconfig\nhealth\nversion\n"},
+        {{"w"}, "workers\nwhatif\n"},
+        {{"docs", "pi"}, "pin\n"},
         {{"--json", "workers", "r"}, "resume\n"},
         {{"docs", "evict", "--j"}, "--json\n"},
         {{"docs", "evict", "-y"}, "--yes\n"},
