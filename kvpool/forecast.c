@@ -50,7 +50,8 @@ doubt(const struct replay_result *result, double off)
     if (result->requests < REQUESTS_FEW) {
         return too_few;
     }
-    /* What is first seen now may have been seen before the window, and such a pool would have it. */
+    /* What is first seen now may have been seen before the window, and such a pool would have it.
+     */
     if (!result->was_full && ratio(result->tokens_first, result->tokens) > FIRST_SHARE_MAX) {
         return too_large;
     }

@@ -49,19 +49,6 @@ check_config(const struct kvpool_config *config)
     return ST_OK;
 }
 
-static enum status
-create_policy(struct kvpool *pool)
-{
-    struct evict_config config = {
-        .block_count = pool->config.block_count,
-        .block_tokens = pool->config.block_tokens,
-        .seed = pool->config.seed,
-        .quadratic_tokens = pool->config.quadratic_tokens,
-    };
-
-    return pool->config.policy->create(&config, &pool->policy);
-}
-
 enum status
 kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
 {
@@ -89,7 +76,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
         st = ghosts_new((uint32_t)(ghosts < GHOSTS_MAX ? ghosts : GHOSTS_MAX), &pool->ghosts);
     }
     if (st == ST_OK) {
-        st = create_policy(pool);
+        st = kvpool_create_policy(pool);
     }
     if (st != ST_OK) {
         kvpool_destroy(&pool);

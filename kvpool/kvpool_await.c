@@ -10,6 +10,19 @@
 #include "common/mem.h"
 #include "kvpool/pool_state.h"
 
+enum status
+kvpool_create_policy(struct kvpool *pool)
+{
+    struct evict_config config = {
+        .block_count = pool->config.block_count,
+        .block_tokens = pool->config.block_tokens,
+        .seed = pool->config.seed,
+        .quadratic_tokens = pool->config.quadratic_tokens,
+    };
+
+    return pool->config.policy->create(&config, &pool->policy);
+}
+
 struct awaited {
     struct htab_node node;
     struct dockey key;

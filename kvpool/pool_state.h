@@ -76,6 +76,7 @@ void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
 
 /* kvpool_await.c */
+enum status kvpool_create_policy(struct kvpool *pool);
 bool awaited_equal(const struct htab_node *node, const void *key);
 bool await_is_awaited(const struct kvpool *pool, const struct dockey *key);
 void await_deinit(struct kvpool *pool);
