@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "tests/support/engine_rig.h"
+#include "tests/support/gpu_main.h"
 
 #define DOCS       5u
 #define DOC_TOKENS 4096u
@@ -130,16 +131,11 @@ run(struct rig *rig, uint32_t batch)
     }
 }
 
-int
-main(void)
+START_TEST(decode_steps)
 {
     static const uint32_t batches[] = {1, 8, 32};
     struct rig_config config = rig_defaults();
 
-    if (device_cuda.choose(0) != ST_OK) {
-        printf("SKIP: %s\n", status_detail());
-        return 77;
-    }
     config.model_path = "dummy:llama-3.1-8b";
     config.kind = &device_cuda;
     config.block_tokens = P;
@@ -157,5 +153,8 @@ main(void)
         run(rig, batches[i]);
     }
     rig_destroy(&rig);
-    return EXIT_SUCCESS;
 }
+END_TEST
+
+/* As a test, since the rig checks what it is told. */
+GPU_MAIN("bench_engine_cuda", device_cuda.choose(0), decode_steps)

@@ -71,6 +71,8 @@ stamp_first(void *opaque, const struct kvasir_chunk *chunk)
 
 struct timing {
     double ttft_us, daemon_ttft_us, between_us;
+    uint64_t start_us, first_us;
+    struct kvasir_trace trace;
     uint32_t reused, built;
 };
 
@@ -109,6 +111,9 @@ ask(struct kvasir *client, const uint64_t *first, uint64_t query_seed)
         .ttft_us = (double)(first_us - start_us),
         .daemon_ttft_us = (double)usage.ttft_us,
         .between_us = (double)(end_us - first_us) / (double)(options.output - 1),
+        .start_us = start_us,
+        .first_us = first_us,
+        .trace = usage.trace,
         .reused = usage.tokens_reused,
         .built = usage.tokens_built,
     };
@@ -120,6 +125,30 @@ by_ttft(const void *a, const void *b)
     const struct timing *x = a, *y = b;
 
     return x->ttft_us < y->ttft_us ? -1 : x->ttft_us > y->ttft_us;
+}
+
+/* The median round hop by hop, and what is not the worker's step. */
+static void
+report_trace(const struct timing *m)
+{
+    const struct kvasir_trace *t = &m->trace;
+    const struct {
+        const char *name;
+        uint64_t us;
+    } points[] = {
+        {"arrived", t->arrived_us},   {"read", t->read_us},   {"assigned", t->assigned_us},
+        {"heard", t->heard_us},       {"begun", t->begun_us}, {"ended", t->ended_us},
+        {"returned", t->returned_us}, {"sent", t->sent_us},   {"received", m->first_us},
+    };
+    uint64_t before_us = m->start_us;
+
+    printf("     ");
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+        printf(" %s +%" PRId64, points[i].name, (int64_t)(points[i].us - before_us));
+        before_us = points[i].us;
+    }
+    printf(" us; outside the step %.3f ms\n",
+           (m->ttft_us - (double)(t->ended_us - t->begun_us)) / 1e3);
 }
 
 static void
@@ -134,6 +163,7 @@ report(const char *name, struct timing *timings, uint64_t count)
            name, options.docs, options.doc_tokens, options.query_tokens, m.ttft_us / 1e3,
            timings[0].ttft_us / 1e3, timings[count - 1].ttft_us / 1e3, m.daemon_ttft_us / 1e3,
            m.between_us / 1e3, m.reused, m.built);
+    report_trace(&m);
 }
 
 enum kind {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/pbjson.h"
+#include "common/clock.h"
 #include "common/mem.h"
 #include "kvasir/v1/wire.pb-c.h"
 #include "proto/endpoints.h"
@@ -36,7 +37,8 @@ struct ask {
     uint32_t *token_ids; /* as long, too */
     size_t token_count;
     size_t token_capacity;
-    enum status st; /* of what happens inside the callback */
+    uint64_t begin_us, first_us; /* when the call began and its first token came */
+    enum status st;              /* of what happens inside the callback */
 };
 
 /* ---- from the command line ------------------------------------------------------------------- */
@@ -289,6 +291,9 @@ take_reply(void *opaque, const ProtobufCMessage *message)
     struct ask *ask = opaque;
     const Kvasir__V1__GenerateReply *reply = (const void *)message;
 
+    if (ask->first_us == 0 && reply->n_token_ids > 0) {
+        ask->first_us = clock_now_us();
+    }
     if (ask->is_stream_json) {
         pbjson_print(stdout, CLI_SCHEMA, message);
         (void)fflush(stdout);
@@ -333,6 +338,34 @@ print_usage(const Kvasir__V1__GenerateReply *last)
         u->completion_tokens, u->tokens_reused, u->tokens_built, hits, u->n_documents);
 }
 
+/* One line a hop: what it took, and the time since the call began. */
+static void
+print_trace(const struct ask *ask, const Kvasir__V1__Trace *t)
+{
+    const struct {
+        const char *what;
+        uint64_t us;
+    } points[] = {
+        {"to the daemon", t->arrived},
+        {"read: parsed, tokenised, keyed", t->read},
+        {"scheduled, sent to the worker", t->assigned},
+        {"heard by the worker", t->heard},
+        {"step begun", t->begun},
+        {"step ended", t->ended},
+        {"back at the daemon", t->returned},
+        {"sent to the client", t->sent},
+        {"received", ask->first_us},
+    };
+    uint64_t before_us = ask->begin_us;
+
+    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+        (void)fprintf(stderr, "[%8.3f ms  +%8.3f ms  %s]\n",
+                      (double)(points[i].us - ask->begin_us) / 1e3,
+                      (double)(int64_t)(points[i].us - before_us) / 1e3, points[i].what);
+        before_us = points[i].us;
+    }
+}
+
 static int
 finish(struct ask *ask)
 {
@@ -363,6 +396,9 @@ finish(struct ask *ask)
         }
         if (wants_usage && !cli_has(args, "quiet") && last->usage != NULL) {
             print_usage(last);
+        }
+        if (cli_has(args, "trace") && last->usage != NULL && last->usage->trace != NULL) {
+            print_trace(ask, last->usage->trace);
         }
     }
     wire_arena_destroy(&arena);
@@ -402,6 +438,7 @@ call(struct ask *ask, struct rpc *rpc)
         return CLI_USAGE;
     }
     catch_interrupt(rpc);
+    ask->begin_us = clock_now_us();
     enum rpc_code code = rpc_call(rpc, &call, NULL);
 
     (void)signal(SIGINT, SIG_DFL);

@@ -9,7 +9,7 @@
 /* Options of ask beside those of the documents, for the command table. */
 #define ASK_OPTIONS                                                                                \
     "system raw max-tokens temperature top-k top-p min-p repetition-penalty seed stop logprobs "   \
-    "priority reuse ignore-end stream-json usage quiet"
+    "priority reuse ignore-end stream-json usage trace quiet"
 
 int ask_run(const struct cli_args *args);
 

@@ -309,6 +309,20 @@ fail_generation(struct generation *generation)
     return false;
 }
 
+static struct kvasir_trace
+read_trace(const Kvasir__V1__Trace *from)
+{
+    return from == NULL ? (struct kvasir_trace){0}
+                        : (struct kvasir_trace){.arrived_us = from->arrived,
+                                                .read_us = from->read,
+                                                .assigned_us = from->assigned,
+                                                .heard_us = from->heard,
+                                                .begun_us = from->begun,
+                                                .ended_us = from->ended,
+                                                .returned_us = from->returned,
+                                                .sent_us = from->sent};
+}
+
 static bool
 take_usage(struct generation *generation, const Kvasir__V1__GenerateReply *reply)
 {
@@ -334,6 +348,7 @@ take_usage(struct generation *generation, const Kvasir__V1__GenerateReply *reply
     to->tokens_copied = from->tokens_copied;
     to->turn_tokens_reused = from->turn_tokens_reused;
     to->reuse = (enum kvasir_reuse)from->reuse;
+    to->trace = read_trace(from->trace);
     to->documents = document_usages(generation->client, from->documents, from->n_documents);
     to->document_count = from->n_documents;
     return to->documents != NULL || fail_generation(generation);

@@ -204,6 +204,14 @@ struct kvasir_document_usage {
     const char *miss_reason; /* "hit", "cold", "evicted", "copied", ... */
 };
 
+/* The way to the first token, in microseconds of CLOCK_MONOTONIC (Trace in rag.proto); 0: unknown.
+ */
+struct kvasir_trace {
+    uint64_t arrived_us, read_us, assigned_us; /* kvasird */
+    uint64_t heard_us, begun_us, ended_us;     /* the worker */
+    uint64_t returned_us, sent_us;             /* kvasird */
+};
+
 struct kvasir_usage {
     enum kvasir_finish finish;
     uint32_t prompt_tokens;
@@ -223,6 +231,7 @@ struct kvasir_usage {
     uint32_t tokens_copied;      /* of tokens_reused: through a copy made for this request */
     uint32_t turn_tokens_reused; /* own tokens read from an earlier turn, not computed */
     enum kvasir_reuse reuse;     /* the mode it ran in */
+    struct kvasir_trace trace;
 };
 
 /* Generates an answer, chunk by chunk.  *usage_out (may be NULL) is written with KVASIR_OK and, if

@@ -228,6 +228,7 @@ static const struct cli_option options[] = {
     {"json", 'j', NULL, "print one JSON object at the end"},
     {"stream-json", 0, NULL, "print a JSON object a line as the answer comes"},
     {"usage", 'u', NULL, "print one line about time and reuse to stderr"},
+    {"trace", 0, NULL, "print when the first token passed each point on its way, to stderr"},
     {"quiet", 'q', NULL, "do not, also not on a terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},

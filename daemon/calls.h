@@ -18,6 +18,11 @@
 #define CALLS_MAX           16384 /* open at once, of all clients */
 #define CALLS_RETRY_KEY_MAX 64
 
+/* Points on the way to the first token (trace.h); 0: not passed. */
+struct call_trace {
+    uint64_t read_us, assigned_us, heard_us, begun_us, ended_us, returned_us, sent_us;
+};
+
 struct call {
     uint64_t id;
     struct htab_node by_id, by_name;
@@ -25,6 +30,7 @@ struct call {
     uint64_t client_id; /* RequestHeader.request_id */
     enum method_id method;
     uint64_t arrival_us, deadline_us;
+    struct call_trace trace;
     uint32_t seq;      /* replies sent */
     bool is_scheduled; /* the scheduler has it; before, ingest */
     bool is_lost;      /* its client is gone: to be cancelled */

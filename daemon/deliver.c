@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "daemon/prompt.h"
+#include "daemon/trace.h"
 
 #include "kvasir/v1/rag.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
@@ -325,6 +326,7 @@ reply_chunk(struct kvasird *d, const struct sched_action *action)
 
     if (call != NULL) {
         fill_tokens(&reply, action->result);
+        trace_sent(call);
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, false);
     }
 }
@@ -383,6 +385,7 @@ reply_answer(struct kvasird *d, struct call *call, const struct sched_action *ac
 {
     Kvasir__V1__GenerateReply reply = KVASIR__V1__GENERATE_REPLY__INIT;
     Kvasir__V1__Usage usage = KVASIR__V1__USAGE__INIT;
+    Kvasir__V1__Trace trace;
     Kvasir__V1__DocumentUsage **list = NULL;
     Kvasir__V1__DocumentUsage *usages = make_document_usages(action->session, &list);
 
@@ -396,6 +399,9 @@ reply_answer(struct kvasird *d, struct call *call, const struct sched_action *ac
         usage.n_documents = action->session->prompt.document_count;
         usage.documents = list;
     }
+    trace_sent(call);
+    trace_fill(call, &trace);
+    usage.trace = &trace;
     reply.usage = &usage;
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     mem_free(usages);
@@ -451,7 +457,10 @@ carry_out(struct kvasird *d)
         const struct sched_action *action = &actions[i];
 
         switch (action->kind) {
-        case SCHED_SEND_ASSIGN: send_assign(d, action); break;
+        case SCHED_SEND_ASSIGN:
+            trace_assigned(d->calls, action->request);
+            send_assign(d, action);
+            break;
         case SCHED_SEND_GRANT: send_grant(d, action); break;
         case SCHED_SEND_STOP: send_stop(d, action); break;
         case SCHED_SEND_STOP_BUILD: send_stop_build(d, action); break;

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "daemon/kvasird.h"
+#include "daemon/trace.h"
 
 #include "kvasir/v1/worker.pb-c.h"
 
@@ -360,6 +361,7 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
     log_trace("step", "worker=%u step=%llu rows=%u rows_built=%u elapsed_us=%llu", worker,
               (unsigned long long)wire->step, wire->rows, wire->rows_built,
               (unsigned long long)wire->step_us);
+    trace_step(d->calls, wire);
     sched_worker_step(d->sched, clock_now_us(), worker, d->peers[worker].incarnation, &step);
     deliver(d);
     mem_free(results);

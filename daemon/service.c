@@ -177,6 +177,7 @@ take_job(struct kvasird *d, struct ingest_job *job)
         reply_status(d, call, job->status, job->message);
         return;
     }
+    call->trace.read_us = clock_now_us();
     switch (job->method) {
     case METHOD_GENERATE: submit(d, call, &job->reading.prompt, job->reading.priority); break;
     case METHOD_TOKENIZE: reply_tokenize(d, call, &job->reading.prompt); break;

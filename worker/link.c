@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include <zmq.h>
@@ -27,6 +28,7 @@ struct link {
     void *socket;
     struct wire_buffer buffer; /* the link's own messages: Ready, heartbeats, Bye */
     uint64_t heard_us;         /* when kvasird last said something */
+    atomic_ullong assign_us;   /* when it last assigned something; of both threads */
     uint64_t beat_us;          /* when we last did */
     bool is_draining;
     bool is_fenced;
@@ -105,13 +107,20 @@ run_engine(void *arg)
             break;
         }
         mailbox_set_state(link->mailbox, steps, engine_open(link->engine), true);
+        uint64_t assign_us = atomic_load(&link->assign_us);
         uint64_t start_us = clock_now_us();
 
         st = engine_step(link->engine, &step);
         is_idle = step == NULL;
         if (st == ST_OK && step != NULL) {
             steps++;
-            uint64_t step_us = clock_now_us() - start_us;
+            uint64_t end_us = clock_now_us();
+            uint64_t step_us = end_us - start_us;
+
+            step->has_heard_us = step->has_begun_us = step->has_ended_us = true;
+            step->heard_us = assign_us;
+            step->begun_us = start_us;
+            step->ended_us = end_us;
 
             log_trace("step", "step=%" PRIu64 " rows=%u built=%u elapsed_us=%" PRIu64, steps,
                       step->rows, step->rows_built, step_us);
@@ -236,6 +245,9 @@ take_frame(struct link *link, struct wire_arena *arena, struct frames *frames)
     link->heard_us = clock_now_us();
     switch (message->body_case) {
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN:
+        atomic_store(&link->assign_us, link->heard_us);
+        mailbox_deliver(link->mailbox, message);
+        return;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT:
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP:
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:

@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -35,7 +36,6 @@ class Service:
             self.env["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(self.env["NOTIFY_SOCKET"])
-        self.notify.settimeout(READY_TIMEOUT_S)
         self.runtime = os.path.join(folder, "run")
         os.mkdir(self.runtime, 0o700)
         kv_type = "bf16" if device == "cuda" else "f32"
@@ -47,12 +47,24 @@ class Service:
         with open(os.path.join(self.folder, program + ".log"), "wb") as log:
             self.programs.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log))
         try:
-            while b"READY=1" not in self.notify.recv(4096):
-                pass
-        except TimeoutError:
+            self.wait_ready(self.programs[-1])
+        except (TimeoutError, ChildProcessError):
             self.stop()
             with open(os.path.join(self.folder, program + ".log"), encoding="utf-8") as log:
                 sys.exit(f"{program} did not start:\n{log.read()}")
+
+    def wait_ready(self, child):
+        """Until it is ready; ChildProcessError if it ends first."""
+        ended = os.pidfd_open(child.pid)
+        while True:
+            readable, _, _ = select.select([self.notify, ended], [], [], READY_TIMEOUT_S)
+            if self.notify in readable and b"READY=1" in self.notify.recv(4096):
+                os.close(ended)
+                return
+            if ended in readable and self.notify not in readable:
+                raise ChildProcessError
+            if not readable:
+                raise TimeoutError
 
     def stop(self):
         for program in reversed(self.programs):
