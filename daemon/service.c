@@ -443,7 +443,7 @@ prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeReq
 
     ref.has_key = request->has_key;
     ref.key = request->key;
-    st = read_key(&ref, &key);
+    st = read_ref(d, &ref, &key);
     if (st == ST_OK) {
         st = request->has_priority ? sched_prioritize(d->sched, &key, request->priority)
                                    : ERR(ST_INVALID, "priority is missing");
