@@ -219,19 +219,6 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
 
 /* --- eviction --------------------------------------------------------------------------------- */
 
-static void
-note_residency(struct kvpool *pool, const struct kvpool_doc *doc)
-{
-    uint64_t stayed = pool->claims_made - doc->came;
-    int level = 0;
-
-    while (stayed > 0 && level < KVPOOL_RESIDENCY_LEVELS - 1) {
-        stayed /= 2;
-        level++;
-    }
-    pool->residency[level]++;
-}
-
 /* Frees exactly `count` blocks, which must be evictable: the tail of one victim after the other. */
 static void
 evict(struct kvpool *pool, uint32_t count)
@@ -250,7 +237,7 @@ evict(struct kvpool *pool, uint32_t count)
         count -= going;
         if (doc->policy.blocks_resident == 0) {
             pool->counted.docs_evicted++;
-            note_residency(pool, doc);
+            kvpool_note_residency(pool, doc);
             detach(pool, doc, KVPOOL_MISS_EVICTED);
         }
     }

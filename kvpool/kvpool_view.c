@@ -155,6 +155,19 @@ kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out)
 }
 
 void
+kvpool_note_residency(struct kvpool *pool, const struct kvpool_doc *doc)
+{
+    uint64_t stayed = pool->claims_made - doc->came;
+    int level = 0;
+
+    while (stayed > 0 && level < KVPOOL_RESIDENCY_LEVELS - 1) {
+        stayed /= 2;
+        level++;
+    }
+    pool->residency[level]++;
+}
+
+void
 kvpool_residency(const struct kvpool *pool, uint64_t counts_out[KVPOOL_RESIDENCY_LEVELS])
 {
     memcpy(counts_out, pool->residency, sizeof(pool->residency));

@@ -75,6 +75,9 @@ void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint
 /* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
 
+/* kvpool_view.c: the document is about to be gone. */
+void kvpool_note_residency(struct kvpool *pool, const struct kvpool_doc *doc);
+
 /* kvpool_await.c */
 enum status kvpool_create_policy(struct kvpool *pool);
 bool awaited_equal(const struct htab_node *node, const void *key);
