@@ -50,7 +50,7 @@ mount -t proc proc "$root/proc" || skip 'mount is refused here: the packages wer
 
 mkdir "$root/debs"
 find "$debs" -name '*.deb' ! -name '*-dbgsym_*' ! -name 'kvasir-worker-cuda_*' -exec cp {} "$root/debs/" \;
-in_root sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends /debs/*.deb' \
+in_root sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-minimal libpython3-stdlib /debs/*.deb' \
     >"$root/apt.log" 2>&1 || fail "installing: $(tail -n 20 "$root/apt.log")"
 
 # No systemd runs there: its services are started by hand, as their user, as the units would.
@@ -70,11 +70,28 @@ done
 as_kvasir kvasir-worker --config=/etc/kvasir/kvasir-worker.conf --log-level=warn & worker=$!
 echo 'The harbour closes at nine.' >/document.txt
 timeout 60 kvasir ask --docs /document.txt --max-tokens 4 'When does the harbour close?'
-kill "$worker" "$daemon"
-wait "$worker" "$daemon"
+setpriv --reuid=kvasir-gateway --regid=kvasir-gateway --init-groups \
+    kvasir-gateway --config=/etc/kvasir/kvasir-gateway.conf --port=8123 --log-level=warn & gateway=$!
+python3 /over-http.py 8123
+kill "$gateway" "$worker" "$daemon"
+wait "$gateway" "$worker" "$daemon"
 SERVE
+cat >"$root/over-http.py" <<'HTTP'
+import json, sys, time, urllib.request
+url = "http://127.0.0.1:%s/v1/chat/completions" % sys.argv[1]
+body = {"messages": [{"role": "user", "content": "When?"}], "documents": ["At nine."], "max_tokens": 2}
+for _ in range(300):
+    try:
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        print(json.load(urllib.request.urlopen(request, timeout=60))["usage"])
+        sys.exit(0)
+    except urllib.error.URLError as error:
+        last = error
+        time.sleep(0.1)
+sys.exit("no answer over HTTP: %s" % last)
+HTTP
 in_root sh /serve >"$root/answer" 2>&1 || fail "no answer: $(tail -n 20 "$root/answer")"
-for program in kvasir kvasirctl kvasird kvasir-worker; do
+for program in kvasir kvasirctl kvasird kvasir-gateway kvasir-worker; do
     in_root "$program" --version >/dev/null || fail "$program does not run"
 done
 

@@ -38,10 +38,10 @@ for unit in "$units"/*; do
 done
 
 # Only our own lines count: a machine's other units are not under test.
-for name in kvasird.service kvasir-worker@.service kvasir.target; do
+for name in kvasird.service kvasir-gateway.service kvasir-worker@.service kvasir.target; do
     sed "s|=/usr/|=$stage/usr/|" "$units/$name" >"$stage/$name"
 done
-complaints=$(systemd-analyze verify --man=no --recursive-errors=no "$stage/kvasird.service" \
+complaints=$(systemd-analyze verify --man=no --recursive-errors=no "$stage/kvasird.service" "$stage/kvasir-gateway.service" \
     "$stage/kvasir-worker@0.service" "$stage/kvasir.target" 2>&1 | grep -i kvasir || true)
 [ -z "$complaints" ] || fail "systemd-analyze verify: $complaints"
 
@@ -51,10 +51,11 @@ exposure() { # UNIT LIMIT (tenths)
     tail -n 1 "$stage/exposure"
 }
 exposure kvasird.service 20
+exposure kvasir-gateway.service 20
 exposure kvasir-worker@.service 20
 
 # The sample configuration is what the program prints, and the program takes it.
-for program in kvasird kvasir-worker; do
+for program in kvasird kvasir-gateway kvasir-worker; do
     config=$stage/etc/kvasir/$program.conf
     "./$program" --print-config | cmp - "$config" || fail "$config is not what $program prints"
     "./$program" --config="$config" --help >/dev/null || fail "$program refuses $config"
