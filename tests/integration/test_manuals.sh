@@ -30,8 +30,9 @@ for program in kvasir kvasirctl; do
         COMP_WORDS=($program --json v) COMP_CWORD=2; _$program; echo \"\${COMPREPLY[*]}\"")
     [ "$words" = version ] || complain "$program: bash completes 'v' to '$words'"
 done
-for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gateway/kvasir-gateway.8; do
-    program=$(basename "$page" .8)
+for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gateway/kvasir-gateway.8 \
+    bench/kvasir-bench.1; do
+    program=$(basename "${page%.[18]}")
     options=$("./$program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p')
     [ "$(wc -w <<<"$options")" -ge 7 ] || complain "$program --help shows hardly any option"
     for option in $options; do
@@ -39,7 +40,8 @@ for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gatew
     done
 done
 if command -v mandoc >/dev/null; then
-    for page in "$source"/client/*.[13] "$source"/daemon/*.8 "$source"/worker/*.8 "$source"/gateway/*.8; do
+    for page in "$source"/client/*.[13] "$source"/daemon/*.8 "$source"/worker/*.8 "$source"/gateway/*.8 \
+        "$source"/bench/*.1; do
         mandoc -Tlint -W warning "$page" >&2 || complain "$page: see mandoc above"
     done
 fi
