@@ -453,9 +453,16 @@ read_targets(struct bench *bench, int argc, char **argv, int first)
 static enum status
 prepare(struct bench *bench, struct conf conf, int argc, char **argv)
 {
+    const char *path = conf_config_path(argc, argv);
     int first = argc;
 
+    if (path != NULL) {
+        TRY(conf_read_file(conf, path));
+    }
     TRY(conf_parse_args(conf, argc, argv, &first));
+    if (conf_scan(argc, argv, "print-config")) {
+        return ST_OK;
+    }
     TRY(read_targets(bench, argc, argv, first));
     TRY(tally_parse_percentiles(bench->options.percentiles, &bench->tally));
     if (bench->options.goodput != NULL) {
@@ -497,6 +504,8 @@ main(int argc, char **argv)
         (void)printf("kvasir-bench %s\n", PACKAGE_VERSION);
     } else if (st != ST_OK || (st = prepare(&bench, conf, argc, argv)) != ST_OK) {
         code = 2;
+    } else if (conf_scan(argc, argv, "print-config")) {
+        conf_print_sample(conf, stdout);
     } else if (bench.options.write_requests != NULL) {
         st = write_requests(&bench);
     } else {

@@ -25,9 +25,9 @@ struct outcome {
     uint32_t output_tokens;
     /* What the server says that it reused. */
     bool has_reuse;
-    bool
-        is_warm; /* all of its documents were there; a server that does not say: were asked before */
-    uint32_t documents, documents_hit;
+    /* All of its documents were there; with a server that does not say it: asked for before. */
+    bool is_warm;
+    uint32_t documents, documents_hit; /* 0: it counts tokens only */
     uint64_t document_tokens, tokens_reused, tokens_built;
     uint64_t queue_us, server_ttft_us; /* 0: it does not say */
     uint64_t text_hash;                /* of all that came: equal texts have equal ones */
