@@ -33,6 +33,15 @@ take(struct detokenizer *state, const char *text, size_t length, char *out)
     return written;
 }
 
+const char *
+tokenizer_text(const struct tokenizer *tokenizer, uint32_t id, size_t *length_out)
+{
+    *length_out = 0;
+    return id >= tokenizer->vocab_size || tokenizer_is_control(tokenizer, id)
+               ? ""
+               : texts_at(&tokenizer->texts, id, length_out);
+}
+
 size_t
 detokenizer_push(const struct tokenizer *tokenizer, struct detokenizer *state, uint32_t id,
                  char out[DETOKENIZER_OUT_MAX])
@@ -40,10 +49,11 @@ detokenizer_push(const struct tokenizer *tokenizer, struct detokenizer *state, u
     char joined[sizeof(state->held) + DETOKENIZER_OUT_MAX];
     size_t length;
 
+    const char *text = tokenizer_text(tokenizer, id, &length);
+
     if (id >= tokenizer->vocab_size || tokenizer_is_control(tokenizer, id)) {
         return 0;
     }
-    const char *text = texts_at(&tokenizer->texts, id, &length);
     if (!state->has_started && tokenizer->space_prefix != SPACE_PREFIX_NONE && length > 0
         && text[0] == ' ') {
         text++;

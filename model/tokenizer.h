@@ -49,6 +49,10 @@ bool tokenizer_is_end(const struct tokenizer *tokenizer, uint32_t id);
 /* True for ids that text can't spell unless parse_special says so; they give no text. */
 bool tokenizer_is_control(const struct tokenizer *tokenizer, uint32_t id);
 
+/* What a token gives, borrowed: bytes, which may be part of a character.  Control tokens and ids
+ * outside the vocabulary give nothing. */
+const char *tokenizer_text(const struct tokenizer *tokenizer, uint32_t id, size_t *length_out);
+
 /* The id of the special token written `text`, else of the token that gives exactly `text`, or
  * TOKENIZER_NONE. */
 uint32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text);
