@@ -6,7 +6,6 @@
 #include "kernels/ops_cuda.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cuda_runtime.h>
@@ -15,10 +14,12 @@
 #include "kernels/attn_cuda.h"
 #include "kernels/attn_merge.h"
 #include "kernels/attn_plan.h"
+#include "kernels/cuda_device.h"
 #include "kernels/decode_cuda.h"
-#include "kernels/device/cuda_check.cuh"
 #include "kernels/gemm_cuda.h"
 #include "kernels/graph_cuda.h"
+#include "kernels/plan_buffer.h"
+#include "kernels/prefill_cuda.h"
 
 #define ANGLES_PER_ROW 32         /* (row, segment) pairs a step may have, per row, */
 #define ANGLES_MIN     (1u << 16) /* and at least */
@@ -26,7 +27,6 @@
 #define PREFILL_ROWS   64         /* packed rows of a CTA of lazy_prefill */
 #define DECODE_ROWS    16         /* and of lazy_decode */
 #define DECODE_TILES   16         /* of 64 keys for one of its CTAs, where there is work enough */
-#define PLAN_ALIGN     256
 
 /* The two kinds of attention of a step. */
 enum part {
@@ -67,8 +67,9 @@ struct cuda_state {
 
     struct attn_device_plan device_plan[PARTS]; /* of this step */
     uint32_t n_merge_rows[PARTS];
-    struct decode_cuda *decode; /* NULL: lazy_decode takes the portable kernel, always */
-    bool is_decode_planned;     /* by `decode`, in this step */
+    struct decode_cuda *decode;          /* NULL: lazy_decode takes the portable kernel, always */
+    bool is_decode_planned;              /* by `decode`, in this step */
+    struct prefill_cuda *prefill[PARTS]; /* lazy_prefill of sm_90a; NULL: the portable kernels */
 };
 
 static struct cuda_state *
@@ -77,27 +78,18 @@ state_of(const struct ops *ops)
     return ops->state;
 }
 
-static size_t
-reserve(size_t *end, size_t bytes)
-{
-    size_t at = *end;
-
-    *end = (at + bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
-    return at;
-}
-
 static struct plan_layout
 lay_out_plan(const struct ops_config *config, const uint32_t items_max[PARTS])
 {
     struct plan_layout at = {0};
 
-    at.segs = reserve(&at.end, config->segs_max * sizeof(struct attn_segment));
+    at.segs = plan_reserve(&at.end, config->segs_max * sizeof(struct attn_segment));
     for (int k = 0; k < PARTS; k++) {
-        at.part[k].seqs = reserve(&at.end, config->seqs_max * sizeof(struct attn_seq));
-        at.part[k].angles = reserve(&at.end, config->seqs_max * sizeof(uint32_t));
-        at.part[k].merge_rows = reserve(&at.end, config->rows_max * sizeof(uint32_t));
-        at.part[k].merge_first = reserve(&at.end, (config->rows_max + 1) * sizeof(uint32_t));
-        at.part[k].items = reserve(&at.end, items_max[k] * sizeof(struct attn_item));
+        at.part[k].seqs = plan_reserve(&at.end, config->seqs_max * sizeof(struct attn_seq));
+        at.part[k].angles = plan_reserve(&at.end, config->seqs_max * sizeof(uint32_t));
+        at.part[k].merge_rows = plan_reserve(&at.end, config->rows_max * sizeof(uint32_t));
+        at.part[k].merge_first = plan_reserve(&at.end, (config->rows_max + 1) * sizeof(uint32_t));
+        at.part[k].items = plan_reserve(&at.end, items_max[k] * sizeof(struct attn_item));
     }
     return at;
 }
@@ -232,15 +224,10 @@ check_step(const struct cuda_state *state, const struct attn_step *step, uint32_
     return ST_OK;
 }
 
-/* Copies bytes of the plan [from, from + bytes) to the device. */
 static enum status
-send_plan(struct cuda_state *state, size_t from, size_t bytes)
+send_plan(const struct cuda_state *state, size_t from, size_t bytes)
 {
-    if (bytes > 0) {
-        CU_TRY(cudaMemcpyAsync(state->plan + from, state->plan_host + from, bytes,
-                               cudaMemcpyHostToDevice, state->stream));
-    }
-    return ST_OK;
+    return plan_send(state->plan, state->plan_host, from, bytes, state->stream);
 }
 
 /* Deterministic: all rows go through the kernel of lazy_prefill, since lazy_decode sums in another
@@ -285,23 +272,30 @@ compute_angles(const struct cuda_state *state, const struct attn_step *step, enu
         state->stream);
 }
 
-/* The decodes of a step by their own planner; ST_NO_MEMORY: too many for it. */
+/* One kind of attention by the planner of its own kernel; ST_NO_MEMORY: too much for it. */
 static enum status
-begin_decode(struct cuda_state *state, const struct attn_step *step, size_t angle_rows)
+begin_planned(struct cuda_state *state, const struct attn_step *step, enum part part,
+              const struct attn_seq *seqs, uint32_t n_seqs, size_t *angle_rows)
 {
-    const size_t seqs_at = state->at.part[DECODE].seqs;
-    const size_t angles_at = state->at.part[DECODE].angles;
-    const uint32_t n_seqs = step->n_decode;
+    const size_t seqs_at = state->at.part[part].seqs;
+    const size_t angles_at = state->at.part[part].angles;
     uint32_t *angle_first = (void *)(state->plan_host + angles_at);
+    size_t rows = *angle_rows;
 
-    TRY(number_angles(state, step->decode, n_seqs, angle_first, &angle_rows));
-    TRY(decode_cuda_begin(state->decode, step, angle_first, state->angles, state->slot,
-                          state->stream));
-    memcpy(state->plan_host + seqs_at, step->decode, n_seqs * sizeof(step->decode[0]));
-    TRY(send_plan(state, seqs_at, n_seqs * sizeof(step->decode[0])));
+    TRY(number_angles(state, seqs, n_seqs, angle_first, &rows));
+    if (state->prefill[part] != NULL) {
+        TRY(prefill_cuda_begin(state->prefill[part], step, seqs, n_seqs, angle_first, state->angles,
+                               state->slot, state->stream));
+    } else {
+        TRY(decode_cuda_begin(state->decode, step, angle_first, state->angles, state->slot,
+                              state->stream));
+        state->is_decode_planned = true;
+    }
+    *angle_rows = rows;
+    memcpy(state->plan_host + seqs_at, seqs, n_seqs * sizeof(seqs[0]));
+    TRY(send_plan(state, seqs_at, n_seqs * sizeof(seqs[0])));
     TRY(send_plan(state, angles_at, n_seqs * sizeof(angle_first[0])));
-    state->is_decode_planned = true;
-    return compute_angles(state, step, DECODE, n_seqs);
+    return compute_angles(state, step, part, n_seqs);
 }
 
 /* Plans one kind of attention, sends the plan and computes its angles from row *angle_rows on. */
@@ -311,6 +305,10 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
 {
     const size_t seqs_at = state->at.part[part].seqs;
     uint32_t *angle_first = (void *)(state->plan_host + state->at.part[part].angles);
+
+    if (state->prefill[part] != NULL) {
+        return begin_planned(state, step, part, seqs, n_seqs, angle_rows);
+    }
     struct attn_plan plan = {
         .items = (void *)(state->plan_host + state->at.part[part].items),
         .items_max = state->items_max[part],
@@ -363,7 +361,8 @@ cuda_begin_step(const struct ops *ops, struct attn_step step)
     TRY(begin_part(state, &step, PREFILL, step.prefill, step.n_prefill, &angle_rows));
     state->is_decode_planned = false;
     if (state->decode != NULL && step.n_decode > 0) {
-        enum status st = begin_decode(state, &step, angle_rows);
+        enum status st =
+            begin_planned(state, &step, DECODE, step.decode, step.n_decode, &angle_rows);
 
         if (st != ST_OK && st != ST_NO_MEMORY) {
             return st;
@@ -387,8 +386,9 @@ cuda_graph_begin(const struct ops *ops, const uint8_t key[OPS_GRAPH_KEY_BYTES],
     if (state->is_decode_planned) {
         counts[0] = decode_cuda_shape(state->decode);
         counts[1] = UINT32_MAX;
+    } else if (state->prefill[DECODE] != NULL) {
+        counts[0] = prefill_cuda_shape(state->prefill[DECODE]);
     }
-
     return graph_cuda_begin(state->graphs, key, counts, state->stream, found_out);
 }
 
@@ -451,13 +451,21 @@ join(const struct cuda_state *state, enum part part, const struct attn_desc *des
         state->stream);
 }
 
+/* By the kernel of lazy_prefill. */
+static enum status
+attend_rows(const struct cuda_state *state, enum part part, const struct lazy_prefill_args *args)
+{
+    if (state->prefill[part] != NULL) {
+        return prefill_cuda_run(state->prefill[part], args, state->stream);
+    }
+    TRY(lazy_prefill_cuda(*args, state->device_plan[part], state->stream));
+    return join(state, part, &args->desc, args->out);
+}
+
 static enum status
 cuda_lazy_prefill(const struct ops *ops, struct lazy_prefill_args args)
 {
-    const struct cuda_state *state = state_of(ops);
-
-    TRY(lazy_prefill_cuda(args, state->device_plan[PREFILL], state->stream));
-    return join(state, PREFILL, &args.desc, args.out);
+    return attend_rows(state_of(ops), PREFILL, &args);
 }
 
 static enum status
@@ -469,12 +477,10 @@ cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
         return decode_cuda_run(state->decode, args.desc, args.q, out, state->stream);
     }
     if (state->config.is_deterministic) {
-        TRY(lazy_prefill_cuda(
-            (struct lazy_prefill_args){.desc = args.desc, .q = args.q, .out = out},
-            state->device_plan[DECODE], state->stream));
-    } else {
-        TRY(lazy_decode_cuda(args.desc, args.q, out, state->device_plan[DECODE], state->stream));
+        return attend_rows(state, DECODE,
+                           &(struct lazy_prefill_args){.desc = args.desc, .q = args.q, .out = out});
     }
+    TRY(lazy_decode_cuda(args.desc, args.q, out, state->device_plan[DECODE], state->stream));
     return join(state, DECODE, &args.desc, out);
 }
 
@@ -501,6 +507,8 @@ cuda_destroy(struct ops *ops)
         /* Cleanup goes on whatever fails: a device error has been reported by the call that met it.
          */
         decode_cuda_destroy(&state->decode);
+        prefill_cuda_destroy(&state->prefill[PREFILL]);
+        prefill_cuda_destroy(&state->prefill[DECODE]);
         graph_cuda_destroy(&state->graphs);
         gemm_cuda_destroy(&state->gemm);
         (void)cudaFree(state->partials);
@@ -521,39 +529,6 @@ cuda_destroy(struct ops *ops)
         mem_free(state);
     }
     mem_free(ops);
-}
-
-/* ST_UNAVAILABLE unless the current device can run the kernels. */
-static enum status
-check_device(uint32_t *sm_count_out, bool *is_sm90_out)
-{
-    int count = 0;
-    int device = 0;
-    int major = 0;
-    int sms = 0;
-
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        (void)cudaGetLastError();
-        return ERR(ST_UNAVAILABLE, "no CUDA device");
-    }
-    CU_TRY(cudaGetDevice(&device));
-    CU_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    CU_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-    if (major < 8) {
-        return ERR(ST_UNAVAILABLE, "device %d has compute capability %d.x, 8.0 is needed", device,
-                   major);
-    }
-    *sm_count_out = (uint32_t)sms;
-    *is_sm90_out = major == 9;
-    return ST_OK;
-}
-
-static bool
-is_set(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value != NULL && strcmp(value, "1") == 0;
 }
 
 /* lazy_decode of its own for sm_90, unless rows must equal those of lazy_prefill. */
@@ -581,6 +556,28 @@ make_decode(struct cuda_state *state, uint32_t sm_count)
                 (size_t)state->partials_max * config->H * (config->D + 2) * sizeof(float),
         },
         &state->decode);
+}
+
+/* lazy_prefill of its own for sm_90a. */
+static enum status
+make_prefill(struct cuda_state *state, uint32_t sm_count, enum part part)
+{
+    const struct ops_config *config = &state->config;
+    const struct prefill_cuda_config wanted = {
+        .H = config->H,
+        .Hkv = config->Hkv,
+        .D = config->D,
+        .rows_max = part == DECODE ? config->seqs_max : config->rows_max,
+        .seqs_max = config->seqs_max,
+        .sm_count = sm_count,
+        .is_fixed = config->is_deterministic,
+        .partials = state->partials,
+        .partials_max = state->partials_max,
+    };
+    enum status st =
+        config->is_portable ? ST_UNAVAILABLE : prefill_cuda_new(&wanted, &state->prefill[part]);
+
+    return st == ST_UNAVAILABLE ? ST_OK : st; /* then the portable kernels do it */
 }
 
 /* Items and partials that the plans of a step may need. */
@@ -629,6 +626,10 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     CU_TRY(cudaMalloc((void **)&state->partials,
                       (size_t)state->partials_max * config->H * (config->D + 2) * sizeof(float)));
     TRY(make_decode(state, sm_count));
+    TRY(make_prefill(state, sm_count, PREFILL));
+    if (config->is_deterministic) {
+        TRY(make_prefill(state, sm_count, DECODE));
+    }
     TRY(gemm_cuda_new(config->is_deterministic, &state->gemm));
     return graph_cuda_new(&state->graphs);
 }
@@ -639,7 +640,6 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
     struct ops *ops = NULL;
     struct cuda_state *state;
     uint32_t sm_count;
-    bool is_sm90;
     enum status st = ST_NO_MEMORY;
 
     if (config.H == 0 || config.Hkv == 0 || config.H % config.Hkv != 0
@@ -649,9 +649,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
                    "operations for %u/%u heads of %u, %u rows, %u sequences, %u segments", config.H,
                    config.Hkv, config.D, config.rows_max, config.seqs_max, config.segs_max);
     }
-    TRY(check_device(&sm_count, &is_sm90));
-    config.is_portable = config.is_portable || !is_sm90 || is_set("KVASIR_CUDA_PORTABLE");
-    config.is_unshared = config.is_unshared || is_set("KVASIR_CUDA_UNSHARED");
+    TRY(cuda_device_choose(&config, &sm_count));
     ops = mem_zalloc(1, sizeof(*ops));
     state = mem_zalloc(1, sizeof(*state));
     if (ops == NULL || state == NULL) {

@@ -110,6 +110,65 @@ quad_sum(float x)
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+__device__ __forceinline__ bool
+quad_any(bool x)
+{
+    return (__ballot_sync(~0u, x) >> (threadIdx.x & 28) & 15) != 0;
+}
+
+// Lane i of the quad gets element i of each of its lanes.
+__device__ __forceinline__ uint4
+quad_transpose(const uint32_t (&x)[4])
+{
+    const bool is_odd = threadIdx.x & 1;
+    const bool is_high = threadIdx.x & 2;
+    uint32_t r = __shfl_xor_sync(~0u, is_odd ? x[0] : x[1], 1);
+    uint32_t s = __shfl_xor_sync(~0u, is_odd ? x[2] : x[3], 1);
+    const uint32_t a0 = is_odd ? r : x[0];
+    const uint32_t a1 = is_odd ? x[1] : r;
+    const uint32_t a2 = is_odd ? s : x[2];
+    const uint32_t a3 = is_odd ? x[3] : s;
+
+    r = __shfl_xor_sync(~0u, is_high ? a0 : a2, 2);
+    s = __shfl_xor_sync(~0u, is_high ? a1 : a3, 2);
+    return is_high ? make_uint4(r, s, a2, a3) : make_uint4(a0, a1, r, s);
+}
+
+// Shared memory by its 32-bit address.
+__device__ __forceinline__ void
+store_shared_4(uint32_t address, uint32_t x)
+{
+    asm volatile("st.shared.u32 [%0], %1;" : : "r"(address), "r"(x) : "memory");
+}
+
+__device__ __forceinline__ void
+store_shared_16(uint32_t address, uint4 x)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ uint32_t
+load_shared_4(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ uint4
+load_shared_16(uint32_t address)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(address)
+                 : "memory");
+    return x;
+}
+
 } // namespace
 
 #endif

@@ -91,6 +91,15 @@ l2_evict_first()
     return policy;
 }
 
+// And for those that others read soon.
+__device__ __forceinline__ uint64_t
+l2_evict_normal()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 // `bytes` (a multiple of 16) from global to shared memory, both 16-byte aligned; counted by the
 // barrier.
 __device__ __forceinline__ void
@@ -117,6 +126,29 @@ __device__ __forceinline__ void
 named_barrier(uint32_t id, uint32_t threads)
 {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+// Arrives at barrier `id` without waiting.
+__device__ __forceinline__ void
+named_barrier_arrive(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
+// Warpgroups trade registers: what some give, others take.  All warps of a warpgroup call it, in a
+// kernel with __launch_bounds__(threads, 1).
+template <int kRegisters>
+__device__ __forceinline__ void
+registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void
+registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kRegisters));
 }
 
 /* --- wgmma ----------------------------------------------------------------------------------- */
@@ -149,6 +181,20 @@ wgmma_descriptor(uint32_t address, uint32_t leading, uint32_t stride)
 {
     return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)((leading & 0x3ffff) >> 4) << 16
            | (uint64_t)((stride & 0x3ffff) >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+// The same in two words, for loops that step through a tile by adding to the low one: 1 is 16
+// bytes.
+__device__ __forceinline__ uint32_t
+wgmma_descriptor_low(uint32_t address, uint32_t leading)
+{
+    return (address & 0x3ffff) >> 4 | leading >> 4 << 16;
+}
+
+__device__ __forceinline__ uint64_t
+wgmma_descriptor_of(uint32_t low, uint32_t stride)
+{
+    return (uint64_t)low | (uint64_t)(stride >> 4 | 1u << 30) << 32;
 }
 
 #define WGMMA_F8(d, i)                                                                             \

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lazy_prefill on a GPU at Llama-3.1-8B's shape, a layer: document encoding, queries over
+ * documents, what rotation and short documents cost, and data that raises the maximum all the time;
+ * beside the matrix product's rate of the same run and the kernel that every GPU has (is_portable).
+ *
+ * Each measurement replays a recorded graph that walks the layers of a pool (other memory each
+ * call, so L2 is cold); the two kernels take turns; medians of ROUNDS.
+ *
+ *   bench_lazy_prefill_cuda [SCENE...]   only scenes whose names begin so */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/ops.h"
+#include "kernels/ops_cuda.h"
+
+#define ROUNDS   7
+#define LAYERS   8u
+#define BLOCKS   2400u /* of 1 MiB with 8 layers */
+#define SEQS_MAX 64
+#define SEGS_MAX 4096
+#define IDS_MAX  (1u << 16)
+#define ROWS_MAX 16384u
+
+#define MUST(expr)                                                                                 \
+    do {                                                                                           \
+        if ((expr) != ST_OK) {                                                                     \
+            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static const uint32_t P = 32, H = 32, HKV = 8, D = 128;
+
+/* What is measured: `batch` sequences of `rows` rows, each over n_docs documents of doc_tokens. */
+struct shape {
+    const char *name;
+    uint32_t batch, rows, n_docs, doc_tokens;
+    bool is_rising; /* on keys whose tiles each raise the maximum */
+};
+
+static const struct shape shapes[] = {
+    {"causal 512", 1, 512, 0, 0, false},
+    {"causal 1024", 1, 1024, 0, 0, false},
+    {"causal 2048", 1, 2048, 0, 0, false},
+    {"causal 4096", 1, 4096, 0, 0, false},
+    {"causal 8192", 1, 8192, 0, 0, false},
+    {"causal 16384", 1, 16384, 0, 0, false},
+    {"batch 32 x 512", 32, 512, 0, 0, false},
+    {"batch 16 x 1024", 16, 1024, 0, 0, false},
+    {"batch 4 x 4096", 4, 4096, 0, 0, false},
+    {"batch 60 x 150", 60, 150, 0, 0, false},
+    {"query 16 x 5 x 4096", 1, 16, 5, 4096, false},
+    {"query 64 x 5 x 4096", 1, 64, 5, 4096, false},
+    {"query 128 x 5 x 4096", 1, 128, 5, 4096, false},
+    {"query 512 x 5 x 4096", 1, 512, 5, 4096, false},
+    {"query 64 x 1 x 20480", 1, 64, 1, 20480, false},
+    {"query 64 x 20 x 1024", 1, 64, 20, 1024, false},
+    {"query 64 x 40 x 512", 1, 64, 40, 512, false},
+    {"query 64 x 80 x 256", 1, 64, 80, 256, false},
+    {"query 512 x 1 x 20480", 1, 512, 1, 20480, false},
+    {"query 512 x 80 x 256", 1, 512, 80, 256, false},
+    {"query 64 x 15 x 125", 1, 64, 15, 125, false},
+    {"query 64 x 1 x 1875", 1, 64, 1, 1875, false},
+    {"batch 8 x 64 x 15 x 125", 8, 64, 15, 125, false},
+    {"batch 8 x 64 x 1 x 1875", 8, 64, 1, 1875, false},
+    {"rising causal 4096", 1, 4096, 0, 0, true},
+    {"rising query 512 x 5 x 4096", 1, 512, 5, 4096, true},
+};
+
+struct scene {
+    uint32_t n_seqs, n_segs, n_ids, n_rows;
+    double flops;
+    struct attn_seq seqs[SEQS_MAX];
+    struct attn_segment segs[SEGS_MAX];
+    uint32_t ids[IDS_MAX];
+};
+
+/* An instance with its own copy of a scene's description. */
+struct side {
+    struct ops *ops;
+    void *seqs, *segs, *ids, *inv_freq;
+    double us[ROUNDS];
+};
+
+static const struct kv_layout layout = {32, LAYERS, 8, 128, KV_BF16, KV_LAYOUT_CK8};
+static struct scene scene;
+static struct side sides[2]; /* the best kernel, the portable one */
+static void *pool, *rising_pool, *q, *rising_q, *out;
+static double ceiling_tflops;
+
+static double
+now_us(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static double
+median(double *values)
+{
+    qsort(values, ROUNDS, sizeof(values[0]), by_value);
+    return values[ROUNDS / 2];
+}
+
+static void *
+device(struct ops *ops, const void *host, size_t bytes)
+{
+    void *memory;
+
+    MUST(ops->alloc(ops, bytes, &memory));
+    if (host != NULL) {
+        MUST(ops->upload(ops, memory, host, bytes));
+    }
+    MUST(ops->finish(ops));
+    return memory;
+}
+
+static uint16_t
+to_bf16(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)(bits >> 16);
+}
+
+/* Random bf16 in [-2, 2): zeros would make the tensor cores faster than they are. */
+static void *
+random_bf16(struct ops *ops, size_t count)
+{
+    const size_t piece = (size_t)1 << 22;
+    uint16_t *host = malloc(piece * 2);
+    char *memory = device(ops, NULL, count * 2);
+    uint32_t x = 1;
+
+    for (size_t i = 0; i < piece; i++) {
+        host[i] = to_bf16((float)((int)((x = x * 1664525u + 1013904223u) >> 24) - 128) / 64.0f);
+    }
+    for (size_t at = 0; at < count; at += piece) {
+        MUST(
+            ops->upload(ops, memory + at * 2, host, (count - at < piece ? count - at : piece) * 2));
+    }
+    MUST(ops->finish(ops));
+    free(host);
+    return memory;
+}
+
+/* Keys along one direction of the dims that hardly turn, higher from tile to tile so that each tile
+ * of 128 raises the maximum by more than 2^20 of probability; one document's worth of blocks. */
+static void
+make_rising(struct ops *ops)
+{
+    const size_t bytes = kv_layout_block_bytes(&layout);
+    uint16_t *block = calloc(1, bytes);
+    uint16_t *rows = malloc((size_t)ROWS_MAX * H * D * 2);
+
+    rising_pool = random_bf16(ops, bytes / 2 * 128);
+    for (uint32_t b = 0; b < 128; b++) {
+        for (uint32_t i = 0; i < LAYERS * HKV * P * D; i++) {
+            uint32_t d = i % D, t = i / D % P;
+            float v =
+                d >= D / 2 - 8 && d < D / 2 ? (float)(b / 4) * 12.0f + (float)t / 32.0f : 0.0f;
+            uint16_t k = to_bf16(v), x = to_bf16((float)(int)(i * 2654435761u >> 24) / 64.0f);
+
+            memcpy(
+                (char *)block
+                    + kv_layout_offset(&layout, i / D / P / HKV, KV_PART_K, i / D / P % HKV, t, d),
+                &k, 2);
+            memcpy(
+                (char *)block
+                    + kv_layout_offset(&layout, i / D / P / HKV, KV_PART_V, i / D / P % HKV, t, d),
+                &x, 2);
+        }
+        MUST(ops->upload(ops, (char *)rising_pool + b * bytes, block, bytes));
+        MUST(ops->finish(ops));
+    }
+    for (size_t i = 0; i < (size_t)ROWS_MAX * H * D; i++) {
+        rows[i] = to_bf16(i % D >= D / 2 - 8 && i % D < D / 2 ? 2.0f : 0.25f);
+    }
+    rising_q = device(ops, rows, (size_t)ROWS_MAX * H * D * 2);
+    free(rows);
+    free(block);
+}
+
+static void
+add_segment(uint32_t n_tokens, uint32_t offset, bool is_rising)
+{
+    scene.segs[scene.n_segs++] = (struct attn_segment){scene.n_ids, n_tokens, offset, 0};
+    for (uint32_t b = 0; b < (n_tokens + P - 1) / P; b++, scene.n_ids++) {
+        scene.ids[scene.n_ids] = is_rising ? b % 128 : scene.n_ids * 1549 % BLOCKS;
+    }
+}
+
+static void
+make_scene(const struct shape *shape)
+{
+    scene.n_seqs = scene.n_segs = scene.n_ids = scene.n_rows = 0;
+    scene.flops = 0;
+    for (uint32_t i = 0; i < shape->batch; i++) {
+        const uint32_t docs = shape->n_docs * shape->doc_tokens;
+
+        scene.seqs[scene.n_seqs++] =
+            (struct attn_seq){scene.n_rows, shape->rows, docs, scene.n_segs, shape->n_docs + 1};
+        for (uint32_t d = 0; d < shape->n_docs; d++) {
+            add_segment(shape->doc_tokens, d * shape->doc_tokens, shape->is_rising);
+        }
+        add_segment(shape->rows, docs, shape->is_rising);
+        scene.n_rows += shape->rows;
+        scene.flops += 4.0 * D * H * shape->rows * (docs + (shape->rows + 1) / 2.0);
+    }
+}
+
+static void
+describe(struct side *side)
+{
+    struct ops *ops = side->ops;
+
+    MUST(ops->upload(ops, side->seqs, scene.seqs, scene.n_seqs * sizeof(scene.seqs[0])));
+    MUST(ops->upload(ops, side->segs, scene.segs, scene.n_segs * sizeof(scene.segs[0])));
+    MUST(ops->upload(ops, side->ids, scene.ids, scene.n_ids * sizeof(scene.ids[0])));
+    MUST(ops->begin_step(ops, (struct attn_step){.segs = scene.segs,
+                                                 .prefill = scene.seqs,
+                                                 .n_prefill = scene.n_seqs,
+                                                 .H = H,
+                                                 .layout = layout,
+                                                 .inv_freq = side->inv_freq,
+                                                 .rope_scale = 1.0f}));
+    MUST(ops->finish(ops));
+}
+
+/* One walk over the layers: as a graph from the second time on. */
+static void
+walk(struct side *side, const struct shape *shape)
+{
+    uint8_t key[OPS_GRAPH_KEY_BYTES] = {0};
+    enum ops_graph found;
+
+    memcpy(key, shape->name, strlen(shape->name));
+    MUST(side->ops->graph_begin(side->ops, key, &found));
+    if (found == OPS_GRAPH_REPLAYED) {
+        return;
+    }
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        MUST(side->ops->lazy_prefill(
+            side->ops,
+            (struct lazy_prefill_args){.desc = {.kv = shape->is_rising ? rising_pool : pool,
+                                                .layout = layout,
+                                                .layer = l,
+                                                .n_blocks = BLOCKS,
+                                                .block_ids = side->ids,
+                                                .segs = side->segs,
+                                                .seqs = side->seqs,
+                                                .n_seqs = scene.n_seqs,
+                                                .H = H,
+                                                .inv_freq = side->inv_freq,
+                                                .rope_scale = 1.0f,
+                                                .scale = 0.08838834764f},
+                                       .q = shape->is_rising ? rising_q : q,
+                                       .out = out}));
+    }
+    if (found == OPS_GRAPH_RECORDING) {
+        MUST(side->ops->graph_end(side->ops));
+    }
+}
+
+static void
+measure(const struct shape *shape)
+{
+    make_scene(shape);
+    const int walks = scene.flops > 5e11 ? 1 : 4;
+
+    for (int i = 0; i < 2; i++) {
+        describe(&sides[i]);
+        for (int k = 0; k < 3; k++) {
+            walk(&sides[i], shape);
+        }
+        MUST(sides[i].ops->finish(sides[i].ops));
+    }
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int i = 0; i < 2; i++) {
+            double start = now_us();
+
+            for (int k = 0; k < walks; k++) {
+                walk(&sides[i], shape);
+            }
+            MUST(sides[i].ops->finish(sides[i].ops));
+            sides[i].us[r] = (now_us() - start) / (walks * LAYERS);
+        }
+    }
+    double us = median(sides[0].us), portable = median(sides[1].us);
+    double spread = (sides[0].us[ROUNDS - 1] - sides[0].us[0]) / us * 100;
+
+    printf(
+        "%-28s %8.1f us %5.0f TFLOP/s %3.0f%% of gemm, spread %4.1f%%; portable %8.1f us %4.0f\n",
+        shape->name, us, scene.flops / us / 1e6, scene.flops / us / 1e4 / ceiling_tflops, spread,
+        portable, scene.flops / portable / 1e6);
+    (void)fflush(stdout);
+}
+
+static void
+measure_ceiling(struct ops *ops)
+{
+    const uint32_t M = 4096, N = 28672, K = 4096;
+    void *x = random_bf16(ops, (size_t)M * K), *w = random_bf16(ops, (size_t)N * K);
+    void *y = device(ops, NULL, (size_t)M * N * 2);
+    double us[ROUNDS];
+
+    for (int r = -1; r < ROUNDS; r++) {
+        double start = now_us();
+
+        for (int k = 0; k < 4; k++) {
+            MUST(
+                ops->gemm(ops, (struct gemm_args){.x = x, .w = w, .y = y, .M = M, .N = N, .K = K}));
+        }
+        MUST(ops->finish(ops));
+        us[r < 0 ? 0 : r] = (now_us() - start) / 4;
+    }
+    ceiling_tflops = 2.0 * M * N * K / median(us) / 1e6;
+    printf("gemm %u x %u x %u: %.0f TFLOP/s\n", M, N, K, ceiling_tflops);
+    ops->release(ops, x);
+    ops->release(ops, w);
+    ops->release(ops, y);
+}
+
+static enum status
+open_sides(void)
+{
+    double inv_freq[64];
+
+    for (uint32_t i = 0; i < D / 2; i++) {
+        inv_freq[i] = pow(500000.0, -2.0 * i / D);
+    }
+    for (int i = 0; i < 2; i++) {
+        TRY(ops_cuda_new((struct ops_config){.H = H,
+                                             .Hkv = HKV,
+                                             .D = D,
+                                             .rows_max = ROWS_MAX,
+                                             .seqs_max = SEQS_MAX,
+                                             .segs_max = SEGS_MAX,
+                                             .is_portable = i == 1},
+                         &sides[i].ops));
+        sides[i].seqs = device(sides[i].ops, NULL, sizeof(scene.seqs));
+        sides[i].segs = device(sides[i].ops, NULL, sizeof(scene.segs));
+        sides[i].ids = device(sides[i].ops, NULL, sizeof(scene.ids));
+        sides[i].inv_freq = device(sides[i].ops, inv_freq, sizeof(inv_freq));
+    }
+    return ST_OK;
+}
+
+int
+main(int argc, char **argv)
+{
+    if (open_sides() != ST_OK) {
+        printf("SKIP: %s\n", status_detail());
+        return 77;
+    }
+    struct ops *ops = sides[0].ops;
+
+    measure_ceiling(ops);
+    pool = random_bf16(ops, kv_layout_block_bytes(&layout) / 2 * BLOCKS);
+    q = random_bf16(ops, (size_t)ROWS_MAX * H * D);
+    out = device(ops, NULL, (size_t)ROWS_MAX * H * D * 2);
+    make_rising(ops);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        bool is_wanted = argc == 1;
+
+        for (int k = 1; k < argc; k++) {
+            is_wanted |= strncmp(shapes[i].name, argv[k], strlen(argv[k])) == 0;
+        }
+        if (is_wanted) {
+            measure(&shapes[i]);
+        }
+    }
+    ops_destroy(&sides[0].ops);
+    ops_destroy(&sides[1].ops);
+    return 0;
+}

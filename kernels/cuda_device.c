@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime.h>
+
+#include "kernels/device/cuda_check.cuh"
+
+static bool
+is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && strcmp(value, "1") == 0;
+}
+
+enum status
+cuda_device_choose(struct ops_config *config, uint32_t *sm_count_out)
+{
+    int count = 0;
+    int device = 0;
+    int major = 0;
+    int sms = 0;
+
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+        (void)cudaGetLastError();
+        return ERR(ST_UNAVAILABLE, "no CUDA device");
+    }
+    CU_TRY(cudaGetDevice(&device));
+    CU_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    CU_TRY(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
+    if (major < 8) {
+        return ERR(ST_UNAVAILABLE, "device %d has compute capability %d.x, 8.0 is needed", device,
+                   major);
+    }
+    *sm_count_out = (uint32_t)sms;
+    config->is_portable = config->is_portable || major != 9 || is_set("KVASIR_CUDA_PORTABLE");
+    config->is_unshared = config->is_unshared || is_set("KVASIR_CUDA_UNSHARED");
+    return ST_OK;
+}

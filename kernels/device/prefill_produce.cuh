@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// prefill_produce - the warps of lazy_prefill on sm_90a that bring data: one warp copies key tiles,
+// three rotate Q.
+#ifndef KERNELS_DEVICE_PREFILL_PRODUCE_CUH
+#define KERNELS_DEVICE_PREFILL_PRODUCE_CUH
+
+#include "kernels/device/prefill_sm90.cuh"
+
+namespace {
+
+// A key tile on its way: everything that its copies need.
+struct KeyTile {
+    uint32_t item;  // words, one a lane
+    uint32_t flags; // of the consumers; kEnd: there is none
+    uint32_t end;   // keys in it, 1 to 128; 0: of an item without keys
+    uint32_t first; // logical position of its first key
+    uint32_t page;  // id of the page that this lane copies
+};
+
+// The copying warp: walks tiles one ahead of the copies, so that page ids are there when needed.
+template <int D>
+struct Producer {
+    using At = Places<D>;
+
+    const prefill_sm90_args &args;
+    const uint32_t smem;
+    const uint32_t lane;
+    const uint32_t page_shift;
+    const uint32_t head_bytes;
+    uint32_t task, task_end;
+    uint32_t item, item_next; // words, one a lane
+    uint32_t tile;            // of the run
+    uint32_t fresh;           // kNewItem, kNewQ: of the tile at hand
+    RunWalk run;
+
+    __device__ __forceinline__ Producer(const prefill_sm90_args &a, uint32_t shared)
+        : args(a), smem(shared), lane(threadIdx.x & 31), page_shift(a.desc.layout.P == 16   ? 4
+                                                                    : a.desc.layout.P == 32 ? 5
+                                                                                            : 6),
+          head_bytes(a.desc.layout.P * D * 2)
+    {
+        task = __ldg(args.plan.cta_first + blockIdx.x);
+        task_end = __ldg(args.plan.cta_first + blockIdx.x + 1);
+        item_next = fetch_item(args, task, task_end);
+        open_item();
+    }
+
+    __device__ __forceinline__ void open_item()
+    {
+        if (task >= task_end) {
+            return;
+        }
+        item = item_next;
+        item_next = fetch_item(args, task + 1, task_end);
+        run.start(args, item);
+        tile = 0;
+        fresh = kNewItem | kNewQ;
+    }
+
+    // The tile at hand, and on to the next.
+    __device__ __forceinline__ KeyTile next()
+    {
+        KeyTile t = {0, kEnd, 0, 0, 0};
+
+        if (task >= task_end) {
+            return t;
+        }
+        const uint32_t tok = run.tok + tile * kTile;
+        t.item = item;
+        t.end = min(run.here.n_tokens - tok, (uint32_t)kTile);
+        t.first = run.here.offset + tok;
+        t.flags = fresh;
+        const uint32_t pos_of_row0 =
+            word_of(item, kPosFirst) + word_of(item, kRowBegin) / args.plan.group;
+        if (t.end < kTile || pos_of_row0 < t.first || pos_of_row0 - t.first < kTile - 1) {
+            t.flags |= kMasked;
+        }
+        if (lane << page_shift < t.end) {
+            t.page = __ldg(args.desc.block_ids + run.here.block_first + (tok >> page_shift) + lane);
+        }
+        fresh = 0;
+        if (++tile == run.n_tiles) {
+            tile = 0;
+            fresh = kNewQ;
+            if (!run.advance(args, item)) {
+                task++;
+                open_item();
+            }
+        }
+        return t;
+    }
+
+    // K and V of a tile: each page is contiguous in the pool and lies in the tile as it lies there.
+    __device__ __forceinline__ const char *source(const KeyTile &t) const
+    {
+        const uint64_t layer_bytes = (uint64_t)2 * args.desc.layout.Hkv * head_bytes;
+
+        return (const char *)args.desc.kv
+               + ((uint64_t)t.page * args.desc.layout.L + args.desc.layer) * layer_bytes
+               + word_of(t.item, kHead) * head_bytes;
+    }
+
+    __device__ __forceinline__ void copy(uint32_t pages, const char *from, uint32_t to,
+                                         uint32_t bar, uint64_t policy) const
+    {
+        if (lane == 0) {
+            mbarrier_arrive_expect(bar, pages * head_bytes);
+        }
+        __syncwarp();
+        if (lane < pages) {
+            bulk_load(to + lane * head_bytes, from, head_bytes, bar, policy);
+        }
+    }
+
+    __device__ __forceinline__ void run_all()
+    {
+        const uint32_t v_offset = args.desc.layout.Hkv * head_bytes;
+        const uint64_t policy = args.plan.is_split ? l2_evict_first() : l2_evict_normal();
+        uint32_t k = 0, k_parity = 1, n_items = 0;
+        const char *v_from = NULL; // of the tile before, whose V is still to be copied
+        uint32_t v_pages = 0;
+        KeyTile now = next();
+
+#pragma unroll 1
+        for (uint32_t n = 0;; n++) {
+            const KeyTile ahead = next();
+
+            mbarrier_wait(smem + At::kEmptyK + k * 8, k_parity);
+            tell(now, k, n_items);
+            n_items += (now.flags & kNewItem) != 0;
+            const char *from = source(now);
+            const uint32_t pages = (now.end + args.desc.layout.P - 1) >> page_shift;
+
+            // The last one is no tile: it only tells the consumers.
+            copy(pages, from, smem + At::kK + k * At::kBytes, smem + At::kFullK + k * 8, policy);
+            k_parity ^= ++k == kStagesK;
+            k = k == kStagesK ? 0 : k;
+            if (n > 0) {
+                const uint32_t v = (n - 1) % kStagesV;
+
+                mbarrier_wait(smem + At::kEmptyV + v * 8, ((n - 1) / kStagesV & 1) ^ 1);
+                copy(v_pages, v_from, smem + At::kV + v * At::kBytes, smem + At::kFullV + v * 8,
+                     policy);
+            }
+            if (now.flags & kEnd) {
+                break;
+            }
+            v_from = from + v_offset;
+            v_pages = pages;
+            now = ahead;
+        }
+    }
+
+    // Writes beside stage k what its consumers have to know.
+    __device__ __forceinline__ void tell(const KeyTile &t, uint32_t k, uint32_t n_items) const
+    {
+        if ((t.flags & kNewItem) != 0 && lane < PREFILL_ITEM_WORDS) {
+            store_shared_4(smem + At::kItems + ((n_items % kItemSlots) * At::kItemWords + lane) * 4,
+                           t.item);
+        }
+        if (lane == 0) {
+            store_shared_16(smem + At::kInfo + k * 16, make_uint4(t.flags, t.end, t.first, 0));
+        }
+        __syncwarp();
+    }
+};
+
+// The rotating warps: one rotated Q after the other, always one ahead of the consumers (who rotate
+// the very first themselves: nobody has anything else to do then).
+template <int D>
+__device__ __forceinline__ void
+rotate_all(const prefill_sm90_args &args, uint32_t smem)
+{
+    using At = Places<D>;
+    const uint32_t thread = threadIdx.x - 32;
+    uint32_t task = __ldg(args.plan.cta_first + blockIdx.x);
+    const uint32_t task_end = __ldg(args.plan.cta_first + blockIdx.x + 1);
+
+    for (uint32_t n = 0; task < task_end; task++) {
+        const uint32_t item = fetch_item(args, task, task_end);
+        Turn turn = turn_of(args, item);
+        RunWalk run;
+
+        run.start(args, item);
+        do {
+            if (n > 0) {
+                const uint32_t slot = n % kStagesQ;
+
+                turn.angle_at = run.angle_at;
+                rotate_rows<D, kTile, kRotators>(
+                    args, turn, 0, thread, smem + At::kQ + slot * At::kBytes,
+                    smem + At::kEmptyQ + slot * 8, (n / kStagesQ & 1) ^ 1);
+                fence_proxy_async();
+                __syncwarp();
+                if ((threadIdx.x & 31) == 0) {
+                    mbarrier_arrive(smem + At::kFullQ + slot * 8);
+                }
+            }
+            n++;
+        } while (run.advance(args, item));
+    }
+}
+
+} // namespace
+
+#endif

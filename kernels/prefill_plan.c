@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How finely to cut is tried out: a few shares (key tiles a part), each dealt out as the device
+ * will have it, and the one that ends first wins.  The cost of a part is counted in key tiles: its
+ * own, one for its beginning and end, and two for a merge anywhere. */
+#include "kernels/prefill_plan.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COST_ITEM        1 /* key tiles' time */
+#define COST_MERGE       2
+#define TRY_TASKS_MAX    2048        /* more tasks than this balance without cuts */
+#define FIXED_PART       8           /* key tiles of a part of a fixed cut, at least */
+#define HEAD_GROUP_BYTES (24u << 20) /* of K and V that CTAs work on at a time: they stay in L2 */
+
+static uint32_t
+tiles_of(uint32_t n_tokens)
+{
+    return (n_tokens + PREFILL_TILE - 1) / PREFILL_TILE;
+}
+
+static uint32_t
+row_tiles(const struct prefill_work *work, const struct attn_seq *seq)
+{
+    return (uint32_t)(((uint64_t)seq->n_rows * work->group + PREFILL_TILE - 1) / PREFILL_TILE);
+}
+
+/* Position of the last token of a row tile. */
+static uint32_t
+last_position(const struct prefill_work *work, const struct attn_seq *seq, uint32_t row_tile)
+{
+    uint64_t row_last = (uint64_t)(row_tile + 1) * PREFILL_TILE - 1;
+    uint64_t rows = (uint64_t)seq->n_rows * work->group;
+
+    return seq->pos_first + (uint32_t)((row_last < rows ? row_last : rows - 1) / work->group);
+}
+
+/* Keys of segment s that a row tile has to look at: all of a document, of the own segment as far as
+ * its last row sees. */
+static uint32_t
+keys_of(const struct prefill_work *work, const struct attn_seq *seq, uint32_t s, uint32_t pos)
+{
+    const struct attn_segment *seg = &work->segs[seq->seg_first + s];
+
+    if (s + 1 < seq->n_segs) {
+        return seg->n_tokens;
+    }
+    if (pos < seg->offset) {
+        return 0;
+    }
+    return pos - seg->offset < seg->n_tokens ? pos - seg->offset + 1 : seg->n_tokens;
+}
+
+static uint32_t
+document_tiles(const struct prefill_work *work, const struct attn_seq *seq)
+{
+    uint32_t tiles = 0;
+
+    for (uint32_t s = 0; s + 1 < seq->n_segs; s++) {
+        tiles += tiles_of(work->segs[seq->seg_first + s].n_tokens);
+    }
+    return tiles;
+}
+
+static uint32_t
+own_tiles(const struct prefill_work *work, const struct attn_seq *seq, uint32_t pos)
+{
+    return seq->n_segs == 0 ? 0 : tiles_of(keys_of(work, seq, seq->n_segs - 1, pos));
+}
+
+/* --- cutting --------------------------------------------------------------------------------- */
+
+/* Parts of every row tile of a sequence: as many as the heaviest needs, so that each row owns one
+ * run of partials. */
+static uint32_t
+splits_of(const struct prefill_work *work, const struct attn_seq *seq, uint32_t share)
+{
+    uint32_t documents = document_tiles(work, seq);
+    uint32_t tiles = documents + own_tiles(work, seq, seq->pos_first + seq->n_rows - 1);
+
+    if (work->is_fixed) {
+        uint32_t parts = (documents + FIXED_PART - 1) / FIXED_PART;
+
+        return 1 + (parts < PREFILL_FIXED_SPLITS ? parts : PREFILL_FIXED_SPLITS - 1);
+    }
+    uint32_t splits = (tiles + share - 1) / share;
+
+    if (splits > PREFILL_SPLITS_MAX) {
+        return PREFILL_SPLITS_MAX;
+    }
+    return splits == 0 ? 1 : splits;
+}
+
+/* The key tile at which part `i` of a row tile with `tiles` begins; at `splits`, its end. */
+static uint32_t
+tile_of_split(const struct prefill_work *work, uint32_t documents, uint32_t tiles, uint32_t splits,
+              uint32_t i)
+{
+    if (!work->is_fixed || splits == 1 || i == splits) {
+        return (uint32_t)((uint64_t)tiles * i / splits);
+    }
+    return (uint32_t)((uint64_t)documents * i / (splits - 1));
+}
+
+/* No room for partials or items means no cut, never a failure. */
+static bool
+has_room(const struct prefill_work *work, const struct prefill_plan *plan,
+         const struct attn_seq *seq, uint32_t splits, uint32_t items_after)
+{
+    return plan->n_partials + (uint64_t)seq->n_rows * splits <= plan->partials_max
+           && plan->n_merge_rows + seq->n_rows <= plan->merge_rows_max
+           && plan->n_items + (uint64_t)row_tiles(work, seq) * splits + items_after
+                  <= plan->items_max;
+}
+
+static uint32_t
+reserve_partials(struct prefill_plan *plan, const struct attn_seq *seq, uint32_t splits)
+{
+    uint32_t base = plan->n_partials;
+
+    for (uint32_t t = 0; t < seq->n_rows; t++) {
+        plan->merge_rows[plan->n_merge_rows] = seq->row_first + t;
+        plan->merge_first[plan->n_merge_rows] = plan->n_partials;
+        plan->n_merge_rows++;
+        plan->n_partials += splits;
+    }
+    plan->merge_first[plan->n_merge_rows] = plan->n_partials;
+    return base;
+}
+
+/* Where key tile `tile` of a sequence begins. */
+static void
+place(const struct prefill_work *work, uint32_t index, uint32_t tile, struct prefill_item *item)
+{
+    const struct attn_seq *seq = &work->seqs[index];
+    uint32_t s = 0;
+
+    while (s + 1 < seq->n_segs && tile >= tiles_of(work->segs[seq->seg_first + s].n_tokens)) {
+        tile -= tiles_of(work->segs[seq->seg_first + s].n_tokens);
+        s++;
+    }
+    if (seq->n_segs == 0) {
+        return; /* no key at all: the item writes zeros */
+    }
+    item->seg = seq->seg_first + s;
+    item->tok = tile * PREFILL_TILE;
+    item->angle_at = work->angle_first[index] + s * seq->n_rows;
+}
+
+/* Returns the number of items that this sequence gets. */
+static void
+cut_sequence(const struct prefill_work *work, uint32_t index, uint32_t share, uint32_t items_after,
+             struct prefill_plan *plan)
+{
+    const struct attn_seq *seq = &work->seqs[index];
+    const uint32_t documents = document_tiles(work, seq);
+    uint32_t splits = splits_of(work, seq, share);
+    uint32_t base = PREFILL_DIRECT;
+
+    if (splits > 1 && !has_room(work, plan, seq, splits, items_after)) {
+        splits = 1;
+    }
+    if (splits > 1) {
+        base = reserve_partials(plan, seq, splits);
+    }
+    for (uint32_t r = 0; r < row_tiles(work, seq); r++) {
+        uint32_t tiles = documents + own_tiles(work, seq, last_position(work, seq, r));
+
+        for (uint32_t i = 0; i < splits; i++) {
+            uint32_t from = tile_of_split(work, documents, tiles, splits, i);
+            struct prefill_item *item = &plan->items[plan->n_items++];
+
+            assert(plan->n_items <= plan->items_max);
+            *item = (struct prefill_item){
+                .row_first = seq->row_first,
+                .row_begin = r * PREFILL_TILE,
+                .row_end = seq->n_rows * work->group,
+                .pos_first = seq->pos_first,
+                .n_rows = seq->n_rows,
+                .n_tiles = tile_of_split(work, documents, tiles, splits, i + 1) - from,
+                .slot = splits > 1 ? base + i : PREFILL_DIRECT,
+                .slot_stride = splits,
+            };
+            place(work, index, from, item);
+        }
+    }
+}
+
+static int
+heavier_first(const void *a, const void *b)
+{
+    const struct prefill_item *x = a;
+    const struct prefill_item *y = b;
+
+    if (x->n_tiles != y->n_tiles) {
+        return x->n_tiles > y->n_tiles ? -1 : 1;
+    }
+    if (x->row_first != y->row_first) {
+        return x->row_first < y->row_first ? -1 : 1;
+    }
+    if (x->row_begin != y->row_begin) {
+        return x->row_begin < y->row_begin ? -1 : 1;
+    }
+    return x->slot < y->slot ? -1 : x->slot > y->slot;
+}
+
+static void
+cut(const struct prefill_work *work, uint32_t share, struct prefill_plan *plan)
+{
+    uint32_t items_after = 0;
+
+    plan->n_items = 0;
+    plan->n_merge_rows = 0;
+    plan->n_partials = 0;
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        items_after += row_tiles(work, &work->seqs[i]);
+    }
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        items_after -= row_tiles(work, &work->seqs[i]);
+        cut_sequence(work, i, share, items_after, plan);
+    }
+    qsort(plan->items, plan->n_items, sizeof(plan->items[0]), heavier_first);
+}
+
+/* --- dealing out ------------------------------------------------------------------------------ */
+
+/* CTAs as a heap, least loaded first; equal loads in order of their number. */
+struct cta {
+    uint32_t load;
+    uint32_t number;
+};
+
+struct deal {
+    uint32_t n;
+    struct cta heap[PREFILL_CTAS_MAX];
+};
+
+static bool
+is_before(struct cta a, struct cta b)
+{
+    return a.load != b.load ? a.load < b.load : a.number < b.number;
+}
+
+static void
+deal_init(struct deal *deal, uint32_t ctas)
+{
+    deal->n = ctas;
+    for (uint32_t i = 0; i < ctas; i++) {
+        deal->heap[i] = (struct cta){0, i};
+    }
+}
+
+/* Gives the next task to the least loaded CTA and returns its number. */
+static uint32_t
+deal_next(struct deal *deal, uint32_t cost)
+{
+    struct cta taker = deal->heap[0];
+    const uint32_t number = taker.number;
+    uint32_t at = 0;
+
+    taker.load += cost;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+
+        if (child + 1 < deal->n && is_before(deal->heap[child + 1], deal->heap[child])) {
+            child++;
+        }
+        if (child >= deal->n || is_before(taker, deal->heap[child])) {
+            break;
+        }
+        deal->heap[at] = deal->heap[child];
+        at = child;
+    }
+    deal->heap[at] = taker;
+    return number;
+}
+
+static uint32_t
+deal_heaviest(const struct deal *deal)
+{
+    uint32_t heaviest = 0;
+
+    for (uint32_t i = 0; i < deal->n; i++) {
+        heaviest = deal->heap[i].load > heaviest ? deal->heap[i].load : heaviest;
+    }
+    return heaviest;
+}
+
+/* Heads that are worked on at a time, so that their K and V stay in L2 while all row tiles pass. */
+static uint32_t
+head_group(const struct prefill_work *work)
+{
+    uint64_t keys = 1;
+    uint64_t heads;
+
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        uint64_t own = PREFILL_TILE
+                       * (uint64_t)(document_tiles(work, &work->seqs[i])
+                                    + own_tiles(work, &work->seqs[i],
+                                                work->seqs[i].pos_first + work->seqs[i].n_rows));
+
+        keys = own > keys ? own : keys;
+    }
+    heads = HEAD_GROUP_BYTES / (keys * work->D * 4);
+    heads = heads < 1 ? 1 : heads > work->Hkv ? work->Hkv : heads;
+    while (work->Hkv % heads != 0) {
+        heads--;
+    }
+    return (uint32_t)heads;
+}
+
+/* Deals all tasks out in order; returns the heaviest load.  With `counts` each CTA's is counted up,
+ * with `tasks` as well the task is written at it. */
+static uint32_t
+deal_out(const struct prefill_work *work, const struct prefill_plan *plan, uint32_t heads,
+         uint32_t *counts, uint32_t *tasks)
+{
+    struct deal deal;
+
+    deal_init(&deal, work->ctas);
+    for (uint32_t h0 = 0; h0 < work->Hkv; h0 += heads) {
+        for (uint32_t i = 0; i < plan->n_items; i++) {
+            for (uint32_t h = h0; h < h0 + heads; h++) {
+                uint32_t cta = deal_next(&deal, plan->items[i].n_tiles + COST_ITEM);
+
+                if (tasks != NULL) {
+                    tasks[counts[cta]] = i * work->Hkv + h;
+                }
+                if (counts != NULL) {
+                    counts[cta]++;
+                }
+            }
+        }
+    }
+    return deal_heaviest(&deal);
+}
+
+/* The lists of tasks: counted, placed, filled; after that each CTA's cursor stands at the next
+ * one's beginning. */
+static void
+write_lists(const struct prefill_work *work, uint32_t heads, struct prefill_plan *plan)
+{
+    uint32_t *cursor = plan->cta_first + 1;
+    uint32_t sum = 0;
+
+    memset(plan->cta_first, 0, (work->ctas + 1) * sizeof(plan->cta_first[0]));
+    plan->heaviest = deal_out(work, plan, heads, cursor, NULL);
+    for (uint32_t c = 0; c < work->ctas; c++) {
+        uint32_t count = cursor[c];
+
+        cursor[c] = sum;
+        sum += count;
+    }
+    (void)deal_out(work, plan, heads, cursor, plan->tasks);
+}
+
+/* The share of key tiles that ends first; UINT32_MAX: whole row tiles. */
+static uint32_t
+choose_share(const struct prefill_work *work, uint32_t heads, struct prefill_plan *plan)
+{
+    uint32_t best_share = UINT32_MAX;
+    uint32_t best;
+    uint64_t total = 0;
+
+    cut(work, UINT32_MAX, plan);
+    if (work->is_fixed || (uint64_t)plan->n_items * work->Hkv > TRY_TASKS_MAX) {
+        return UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        total += (uint64_t)(plan->items[i].n_tiles + COST_ITEM) * work->Hkv;
+    }
+    best = deal_out(work, plan, heads, NULL, NULL);
+    if (total * 10 >= (uint64_t)best * work->ctas * 9) {
+        return UINT32_MAX;
+    }
+    for (uint32_t waves = 1; waves <= 2; waves++) {
+        uint64_t even = total / ((uint64_t)work->ctas * waves);
+
+        for (uint64_t share = even; share <= even + even / 4 + 1; share += 1 + even / 32) {
+            if (share < 2) {
+                continue;
+            }
+            cut(work, (uint32_t)share, plan);
+            uint32_t cost = deal_out(work, plan, heads, NULL, NULL) + COST_MERGE;
+
+            if (plan->n_partials > 0 && cost < best) {
+                best = cost;
+                best_share = (uint32_t)share;
+            }
+        }
+    }
+    return best_share;
+}
+
+/* --- the plan --------------------------------------------------------------------------------- */
+
+uint32_t
+prefill_plan_items_max(uint32_t rows, uint32_t seqs, uint32_t group, uint32_t ctas, bool is_fixed)
+{
+    uint64_t tiles = ((uint64_t)rows * group + PREFILL_TILE - 1) / PREFILL_TILE + seqs;
+    uint64_t items = is_fixed ? PREFILL_FIXED_SPLITS * tiles : tiles + 8 * (uint64_t)ctas;
+
+    return items > UINT32_MAX ? UINT32_MAX : (uint32_t)items;
+}
+
+/* Fixed cuts are all or nothing: one left out would change a result. */
+static enum status
+check_room(const struct prefill_work *work, const struct prefill_plan *plan)
+{
+    uint64_t items = 0;
+    uint64_t partials = 0;
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < work->n_seqs; i++) {
+        uint64_t splits = work->is_fixed ? splits_of(work, &work->seqs[i], UINT32_MAX) : 1;
+
+        items += splits * row_tiles(work, &work->seqs[i]);
+        if (splits > 1) {
+            rows += work->seqs[i].n_rows;
+            partials += splits * work->seqs[i].n_rows;
+        }
+    }
+    if (items > plan->items_max || partials > plan->partials_max || rows > plan->merge_rows_max) {
+        return ERR(
+            ST_NO_MEMORY,
+            "prefill plan: %llu items, %llu partials, %llu rows to merge; room for %u, %u, %u",
+            (unsigned long long)items, (unsigned long long)partials, (unsigned long long)rows,
+            plan->items_max, plan->partials_max, plan->merge_rows_max);
+    }
+    return ST_OK;
+}
+
+enum status
+prefill_plan_make(const struct prefill_work *work, struct prefill_plan *plan)
+{
+    const uint32_t heads = head_group(work);
+
+    if (work->ctas == 0 || work->ctas > PREFILL_CTAS_MAX) {
+        return ERR(ST_INVALID, "prefill plan for %u multiprocessors, 1 to %u", work->ctas,
+                   PREFILL_CTAS_MAX);
+    }
+    TRY(check_room(work, plan));
+    cut(work, choose_share(work, heads, plan), plan);
+    write_lists(work, heads, plan);
+    return ST_OK;
+}
