@@ -14,9 +14,10 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "model/tiny_model.h"
 #include "worker/engine.h"
+#include "worker/load_weights.h"
 
 #define STEP_TOKENS     512
 #define SEQS_MAX        8
@@ -30,9 +31,8 @@
 
 struct bench {
     void *bytes; /* of the tiny model */
-    struct gguf *gguf;
+    struct checkpoint *checkpoint;
     struct model_config model;
-    struct tokenizer *tokenizer;
     struct weights_plan plan;
     void *weights;
     void *kv;
@@ -73,22 +73,21 @@ open_bench(struct bench *b, const char *path, uint32_t threads)
     size_t length;
 
     if (path != NULL) {
-        must(gguf_open(path, &b->gguf));
+        must(checkpoint_open(path, &b->checkpoint));
     } else {
         must(tiny_model_make(&tiny, &b->bytes, &length));
-        must(gguf_open_bytes("tiny", b->bytes, length, &b->gguf));
+        must(checkpoint_open_bytes("tiny", b->bytes, length, &b->checkpoint));
     }
-    must(model_config_from_gguf(b->gguf, &b->model));
-    must(tokenizer_new(b->gguf, &b->tokenizer));
+    b->model = *checkpoint_config(b->checkpoint);
     must(weights_plan(&b->model, WEIGHT_F32, &b->plan));
     b->weights = must_alloc(1, b->plan.bytes);
-    must(weights_load(b->gguf, &b->model, &b->plan, b->weights, NULL, NULL));
+    must(load_weights(&device_cpu, b->checkpoint, &b->plan, b->weights, NULL, NULL));
     layout = (struct kv_layout){
         .P = BLOCK_TOKENS, .L = b->model.L, .Hkv = b->model.Hkv, .D = b->model.D};
     b->kv = must_alloc(BLOCK_COUNT, kv_layout_block_bytes(&layout));
     must(ops_cpu_new((struct ops_config){.threads = threads}, &b->ops));
     must(engine_new(&(struct engine_config){.model = &b->model,
-                                            .tokenizer = b->tokenizer,
+                                            .tokenizer = checkpoint_tokenizer(b->checkpoint),
                                             .plan = &b->plan,
                                             .weights = b->weights,
                                             .kv = b->kv,
@@ -116,8 +115,7 @@ close_bench(struct bench *b)
 {
     engine_destroy(&b->engine);
     ops_destroy(&b->ops);
-    tokenizer_destroy(&b->tokenizer);
-    gguf_close(&b->gguf);
+    checkpoint_close(&b->checkpoint);
     mem_free(b->bytes);
     mem_free(b->weights);
     mem_free(b->kv);
@@ -259,8 +257,8 @@ main(int argc, char **argv)
 
     b.ceiling = measure_ceiling(threads);
     open_bench(&b, argc > 1 ? argv[1] : NULL, threads);
-    (void)printf("%s, %" PRIu32 " threads, cblas_sgemm reaches %.1f GFLOP/s\n", gguf_path(b.gguf),
-                 threads, b.ceiling * 1e-9);
+    (void)printf("%s, %" PRIu32 " threads, cblas_sgemm reaches %.1f GFLOP/s\n",
+                 checkpoint_path(b.checkpoint), threads, b.ceiling * 1e-9);
     bench_build(&b, 1, false);
     bench_build(&b, 2, true);
     bench_answers(&b, 1);

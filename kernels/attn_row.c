@@ -9,6 +9,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/rope_angle.h"
+#include "kernels/simd.h"
 #include "kernels/transpose.h"
 
 static_assert(LAZY_DECODE_CHUNK % ATTN_TILE == 0, "a tile never straddles chunks");
@@ -52,19 +53,37 @@ attn_state_reset(struct attn_state *state)
     state->l = 0.0f;
 }
 
+/* into = into * old_scale + o * new_scale */
+SIMD_CLONES static void
+merge_outputs(float *into, const float *o, float old_scale, float new_scale, uint32_t D)
+{
+    uint32_t d = 0;
+
+    for (; d + SIMD_F32 <= D; d += SIMD_F32) {
+        f32x8 a, b;
+
+        simd_load(&a, &into[d]);
+        simd_load(&b, &o[d]);
+        a = a * old_scale + b * new_scale;
+        simd_store(&into[d], &a);
+    }
+    for (; d < D; d++) {
+        into[d] = into[d] * old_scale + o[d] * new_scale;
+    }
+}
+
 void
 attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint32_t D)
 {
     if (l == 0.0f) {
         return; /* the identity: -inf minus -inf must not happen */
     }
+    /* One of them is exp(0). */
     float m_new = m > into->m ? m : into->m;
-    float old_scale = expf(into->m - m_new);
-    float new_scale = expf(m - m_new);
+    float old_scale = into->m == m_new ? 1.0f : expf(into->m - m_new);
+    float new_scale = m == m_new ? 1.0f : expf(m - m_new);
 
-    for (uint32_t d = 0; d < D; d++) {
-        into->o[d] = into->o[d] * old_scale + o[d] * new_scale;
-    }
+    merge_outputs(into->o, o, old_scale, new_scale, D);
     into->l = into->l * old_scale + l * new_scale;
     into->m = m_new;
 }
@@ -80,12 +99,14 @@ attn_state_output(const struct attn_state *state, float *out, uint32_t D)
 }
 
 uint64_t
-attn_items_rotate(const struct attn_desc *desc, const float *q, struct attn_items items,
-                  const struct attn_segment *seg, struct attn_scratch *scratch)
+attn_items_rotate(const struct attn_desc *desc, const struct rope_table *table, const float *q,
+                  struct attn_items items, const struct attn_segment *seg,
+                  struct attn_scratch *scratch)
 {
     uint32_t D = desc->layout.D, G = desc->H / desc->layout.Hkv;
     uint64_t visible_max = 0;
-    struct rope_angle angle;
+    struct rope_angle room;
+    const struct rope_angle *angle = &room;
     uint32_t row_of_angle = UINT32_MAX;
 
     for (uint32_t i = 0; i < items.count; i++) {
@@ -100,10 +121,10 @@ attn_items_rotate(const struct attn_desc *desc, const float *q, struct attn_item
         uint64_t local = position - seg->offset;
 
         if (row != row_of_angle) {
-            rope_angle_at(&angle, local, desc->inv_freq, D, desc->rope_scale);
+            angle = rope_table_angle(table, local, desc->inv_freq, D, desc->rope_scale, &room);
             row_of_angle = row;
         }
-        rope_angle_rotate(&angle, &q[((size_t)(items.seq->row_first + row) * desc->H + head) * D],
+        rope_angle_rotate(angle, &q[((size_t)(items.seq->row_first + row) * desc->H + head) * D],
                           scratch->q[i], D);
         scratch->visible[i] = local + 1 < seg->n_tokens ? local + 1 : seg->n_tokens;
         if (scratch->visible[i] > visible_max) {

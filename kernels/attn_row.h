@@ -15,6 +15,7 @@
 #include "kernels/attn_tile.h"
 #include "kernels/lazy_decode.h"
 #include "kernels/lazy_prefill.h"
+#include "kernels/rope_angle.h"
 
 #define ATTN_ITEMS 64 /* (row, head) pairs that share the reading of a key tile */
 
@@ -46,9 +47,11 @@ void attn_state_merge(struct attn_state *into, const float *o, float m, float l,
 /* out = o / l, or 0 for the identity. */
 void attn_state_output(const struct attn_state *state, float *out, uint32_t D);
 
-/* Sets scratch->q and ->visible for a segment; returns the largest `visible`. */
-uint64_t attn_items_rotate(const struct attn_desc *desc, const float *q, struct attn_items items,
-                           const struct attn_segment *seg, struct attn_scratch *scratch);
+/* Sets scratch->q and ->visible for a segment; returns the largest `visible`.  The table of angles
+ * is of the same frequencies, or NULL. */
+uint64_t attn_items_rotate(const struct attn_desc *desc, const struct rope_table *table,
+                           const float *q, struct attn_items items, const struct attn_segment *seg,
+                           struct attn_scratch *scratch);
 
 /* Sets scratch->part to the partials over keys [chunk, chunk + 1) * LAZY_DECODE_CHUNK of the
  * segment. */
@@ -59,10 +62,12 @@ void attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
  * lazy_prefill_ref and lazy_decode_ref run them all. */
 enum status lazy_prefill_check(const struct lazy_prefill_args *args);
 uint32_t lazy_prefill_units(const struct lazy_prefill_args *args);
-void lazy_prefill_unit(const struct lazy_prefill_args *args, uint32_t unit);
+void lazy_prefill_unit(const struct lazy_prefill_args *args, const struct rope_table *table,
+                       uint32_t unit);
 
 enum status lazy_decode_check(const struct lazy_decode_args *args);
 uint32_t lazy_decode_units(const struct lazy_decode_args *args);
-void lazy_decode_unit(const struct lazy_decode_args *args, uint32_t unit);
+void lazy_decode_unit(const struct lazy_decode_args *args, const struct rope_table *table,
+                      uint32_t unit);
 
 #endif

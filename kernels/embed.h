@@ -3,6 +3,7 @@
 #ifndef KERNELS_EMBED_H
 #define KERNELS_EMBED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -18,6 +19,7 @@ struct embed_args {
     uint32_t T;
     uint32_t C;
     uint32_t V;
+    bool is_packed; /* CPU: the table is in the order of gemm_cpu_pack */
 };
 
 enum status embed_ref(struct embed_args args);

@@ -3,20 +3,26 @@
 
 #include <string.h>
 
+#include "kernels/gemm_cpu.h"
 #include "kernels/rows.h"
 
 enum status
 embed_rows(const struct embed_args *args, uint32_t first, uint32_t end)
 {
-    size_t row_bytes = args->C * sizeof(float);
+    const float *table = args->table;
 
     for (uint32_t t = first; t < end; t++) {
+        float *out = (float *)args->out + (size_t)t * args->C;
+
         if (args->ids[t] >= args->V) {
             return ERR(ST_INVALID, "row %u: token id %u, the vocabulary has %u", t, args->ids[t],
                        args->V);
         }
-        memcpy((char *)args->out + t * row_bytes,
-               (const char *)args->table + args->ids[t] * row_bytes, row_bytes);
+        if (args->is_packed) {
+            gemm_cpu_unpack_row(table, args->V, args->C, args->ids[t], out);
+        } else {
+            memcpy(out, &table[(size_t)args->ids[t] * args->C], args->C * sizeof(*out));
+        }
     }
     return ST_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm - y[m,n] = sum_k x[m,k] w[n,k]: activations times a weight stored [N, K], as checkpoints do.
+/* gemm - y[m,n] = sum_k x[m,k] w[n,k]: activations times a weight stored [N, K], as checkpoints do;
+ * the CPU instance reads it packed (gemm_cpu_pack).
  *
  * CPU: one running float32 sum over k in order, so that a row's result does not depend on how many
  * rows share the call, nor on the number of threads (gemm_cpu.h). */

@@ -57,7 +57,7 @@ lazy_decode_units(const struct lazy_decode_args *args)
 }
 
 void
-lazy_decode_unit(const struct lazy_decode_args *args, uint32_t unit)
+lazy_decode_unit(const struct lazy_decode_args *args, const struct rope_table *table, uint32_t unit)
 {
     const struct attn_desc *desc = &args->desc;
     uint32_t D = desc->layout.D, H = desc->H, G = H / desc->layout.Hkv;
@@ -86,7 +86,7 @@ lazy_decode_unit(const struct lazy_decode_args *args, uint32_t unit)
             .count = G - first < ATTN_ITEMS ? G - first : ATTN_ITEMS,
         };
 
-        attn_items_rotate(desc, args->q, items, seg, &scratch);
+        attn_items_rotate(desc, table, args->q, items, seg, &scratch);
         attn_items_chunk(desc, items, seg, chunk, &scratch);
         for (uint32_t g = 0; g < items.count; g++) {
             size_t at = (size_t)partial * H + items.kv_head * G + first + g;
@@ -103,7 +103,7 @@ lazy_decode_ref(struct lazy_decode_args args)
 {
     TRY(lazy_decode_check(&args));
     for (uint32_t unit = 0; unit < lazy_decode_units(&args); unit++) {
-        lazy_decode_unit(&args, unit);
+        lazy_decode_unit(&args, NULL, unit);
     }
     return ST_OK;
 }

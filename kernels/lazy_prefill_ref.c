@@ -50,7 +50,8 @@ items_of_unit(const struct attn_desc *desc, uint32_t unit)
 }
 
 void
-lazy_prefill_unit(const struct lazy_prefill_args *args, uint32_t unit)
+lazy_prefill_unit(const struct lazy_prefill_args *args, const struct rope_table *table,
+                  uint32_t unit)
 {
     const struct attn_desc *desc = &args->desc;
     struct attn_items items = items_of_unit(desc, unit);
@@ -63,7 +64,7 @@ lazy_prefill_unit(const struct lazy_prefill_args *args, uint32_t unit)
     }
     for (uint32_t s = 0; s < items.seq->n_segs; s++) {
         const struct attn_segment *seg = &desc->segs[items.seq->seg_first + s];
-        uint64_t visible = attn_items_rotate(desc, args->q, items, seg, &scratch);
+        uint64_t visible = attn_items_rotate(desc, table, args->q, items, seg, &scratch);
 
         for (uint32_t chunk = 0; (uint64_t)chunk * LAZY_DECODE_CHUNK < visible; chunk++) {
             attn_items_chunk(desc, items, seg, chunk, &scratch);
@@ -87,7 +88,7 @@ lazy_prefill_ref(struct lazy_prefill_args args)
 {
     TRY(lazy_prefill_check(&args));
     for (uint32_t unit = 0; unit < lazy_prefill_units(&args); unit++) {
-        lazy_prefill_unit(&args, unit);
+        lazy_prefill_unit(&args, NULL, unit);
     }
     return ST_OK;
 }

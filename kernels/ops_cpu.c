@@ -16,7 +16,7 @@
 struct ops_cpu {
     struct ops ops;
     struct threads *threads;
-    float *gemm_panels;
+    struct rope_table *angles;
 };
 
 static struct threads *
@@ -85,13 +85,6 @@ cpu_sample(const struct ops *ops, struct sample_args args)
 }
 
 static enum status
-pack_unit(const void *job, uint32_t unit)
-{
-    gemm_cpu_pack(job, unit);
-    return ST_OK;
-}
-
-static enum status
 product_unit(const void *job, uint32_t unit)
 {
     gemm_cpu_unit(job, unit);
@@ -101,25 +94,31 @@ product_unit(const void *job, uint32_t unit)
 static enum status
 cpu_gemm(const struct ops *ops, struct gemm_args args)
 {
-    const struct ops_cpu *cpu = ops->state;
-
     TRY(gemm_cpu_check(&args));
-    for (uint32_t first = 0; first < args.M; first += GEMM_ROWS_MAX) {
-        struct gemm_job job = {.args = args, .panels = cpu->gemm_panels};
-
-        job.args.x = (const float *)args.x + (size_t)first * args.K;
-        job.args.y = (float *)args.y + (size_t)first * args.N;
-        job.args.M = args.M - first < GEMM_ROWS_MAX ? args.M - first : GEMM_ROWS_MAX;
-        TRY(threads_run(cpu->threads, gemm_cpu_pack_units(&job), pack_unit, &job));
-        TRY(threads_run(cpu->threads, gemm_cpu_units(&job), product_unit, &job));
-    }
-    return ST_OK;
+    return threads_run(threads_of(ops), gemm_cpu_units(&args), product_unit, &args);
 }
 
-static enum status
-prefill_unit(const void *job, uint32_t unit)
+/* The table of angles, for the frequencies of a call. */
+static const struct rope_table *
+angles_for(const struct ops *ops, const struct attn_desc *desc)
 {
-    lazy_prefill_unit(job, unit);
+    const struct ops_cpu *cpu = ops->state;
+
+    rope_table_set(cpu->angles, desc->inv_freq, desc->layout.D, desc->rope_scale);
+    return cpu->angles;
+}
+
+struct prefill_job {
+    const struct lazy_prefill_args *args;
+    const struct rope_table *angles;
+};
+
+static enum status
+prefill_unit(const void *arg, uint32_t unit)
+{
+    const struct prefill_job *job = arg;
+
+    lazy_prefill_unit(job->args, job->angles, unit);
     return ST_OK;
 }
 
@@ -127,13 +126,22 @@ static enum status
 cpu_lazy_prefill(const struct ops *ops, struct lazy_prefill_args args)
 {
     TRY(lazy_prefill_check(&args));
-    return threads_run(threads_of(ops), lazy_prefill_units(&args), prefill_unit, &args);
+    struct prefill_job job = {&args, angles_for(ops, &args.desc)};
+
+    return threads_run(threads_of(ops), lazy_prefill_units(&args), prefill_unit, &job);
 }
 
+struct decode_job {
+    const struct lazy_decode_args *args;
+    const struct rope_table *angles;
+};
+
 static enum status
-decode_unit(const void *job, uint32_t unit)
+decode_unit(const void *arg, uint32_t unit)
 {
-    lazy_decode_unit(job, unit);
+    const struct decode_job *job = arg;
+
+    lazy_decode_unit(job->args, job->angles, unit);
     return ST_OK;
 }
 
@@ -141,7 +149,9 @@ static enum status
 cpu_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
 {
     TRY(lazy_decode_check(&args));
-    TRY(threads_run(threads_of(ops), lazy_decode_units(&args), decode_unit, &args));
+    struct decode_job job = {&args, angles_for(ops, &args.desc)};
+
+    TRY(threads_run(threads_of(ops), lazy_decode_units(&args), decode_unit, &job));
     return cpu_attn_merge(ops, (struct attn_merge_args){.o = args.o,
                                                         .ml = args.ml,
                                                         .partial_first = args.partial_first,
@@ -227,15 +237,13 @@ cpu_destroy(struct ops *ops)
     struct ops_cpu *cpu = ops->state;
 
     threads_destroy(&cpu->threads);
-    mem_free(cpu->gemm_panels);
+    mem_free(cpu->angles);
     mem_free(cpu);
 }
 
 enum status
 ops_cpu_new(struct ops_config config, struct ops **ops_out)
 {
-    enum status st;
-
     if (config.threads == 0 || config.threads > OPS_THREADS_MAX) {
         return ERR(ST_INVALID, "%u threads: must be 1 to %d", config.threads, OPS_THREADS_MAX);
     }
@@ -250,6 +258,7 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .step_segs_max = UINT64_MAX,
         .step_pairs_max = UINT64_MAX,
         .activation_bytes = sizeof(float),
+        .has_packed_weights = true,
         .state = cpu,
         .alloc = cpu_alloc,
         .release = cpu_release,
@@ -275,21 +284,16 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .sample = cpu_sample,
         .destroy = cpu_destroy,
     };
-    cpu->gemm_panels = mem_zalloc((size_t)GEMM_ROWS_MAX * GEMM_K_MAX, sizeof(float));
-    if (cpu->gemm_panels == NULL) {
-        st = ERR(ST_NO_MEMORY, "no memory for the scratch of the matrix product");
-        goto fail;
-    }
-    st = threads_new(config.threads, &cpu->threads);
+    cpu->angles = mem_zalloc(1, sizeof(*cpu->angles));
+    enum status st = cpu->angles == NULL ? ERR(ST_NO_MEMORY, "no memory for a table of angles")
+                                         : threads_new(config.threads, &cpu->threads);
+
     if (st != ST_OK) {
-        goto fail;
+        cpu_destroy(&cpu->ops);
+        return st;
     }
     *ops_out = &cpu->ops;
     return ST_OK;
-
-fail:
-    cpu_destroy(&cpu->ops);
-    return st;
 }
 
 void

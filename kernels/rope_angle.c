@@ -7,6 +7,8 @@
  * series, whose remainders are below 1e-16. */
 #include "kernels/rope_angle.h"
 
+#include <string.h>
+
 #include "kernels/simd.h"
 
 #define PIO2_A 0x1.921fbp+0
@@ -80,4 +82,32 @@ rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, ui
         simd_store(&out[i], &lo);
         simd_store(&out[i + half], &hi);
     }
+}
+
+void
+rope_table_set(struct rope_table *table, const double *inv_freq, uint32_t D, float rope_scale)
+{
+    size_t bytes = D / 2 * sizeof(*inv_freq);
+
+    if (table->D == D && table->rope_scale == rope_scale
+        && memcmp(table->inv_freq, inv_freq, bytes) == 0) {
+        return;
+    }
+    memcpy(table->inv_freq, inv_freq, bytes);
+    table->D = D;
+    table->rope_scale = rope_scale;
+    for (uint32_t i = 0; i < ROPE_TABLE_POSITIONS; i++) {
+        rope_angle_at(&table->angles[i], i, inv_freq, D, rope_scale);
+    }
+}
+
+const struct rope_angle *
+rope_table_angle(const struct rope_table *table, uint64_t position, const double *inv_freq,
+                 uint32_t D, float rope_scale, struct rope_angle *room)
+{
+    if (table != NULL && position < ROPE_TABLE_POSITIONS) {
+        return &table->angles[position];
+    }
+    rope_angle_at(room, position, inv_freq, D, rope_scale);
+    return room;
 }

@@ -27,15 +27,20 @@ swiglu_rows(const struct swiglu_args *args, uint32_t first, uint32_t end)
         const float *up = gate + F;
         float *out = (float *)args->out + (size_t)t * F;
 
-        for (uint32_t f = 0; f < F; f += SIMD_F32) {
-            uint32_t n = F - f < SIMD_F32 ? F - f : SIMD_F32;
-            f32x8 g = {0}, u = {0};
+        uint32_t whole = F / SIMD_F32 * SIMD_F32;
+        size_t rest = (F - whole) * sizeof(float);
+        f32x8 g = {0}, u = {0};
 
-            memcpy(&g, &gate[f], n * sizeof(float));
-            memcpy(&u, &up[f], n * sizeof(float));
+        for (uint32_t f = 0; f < whole; f += SIMD_F32) {
+            simd_load(&g, &gate[f]);
+            simd_load(&u, &up[f]);
             swiglu8(&g, &g, &u);
-            memcpy(&out[f], &g, n * sizeof(float));
+            simd_store(&out[f], &g);
         }
+        memcpy(&g, &gate[whole], rest);
+        memcpy(&u, &up[whole], rest);
+        swiglu8(&g, &g, &u);
+        memcpy(&out[whole], &g, rest);
     }
     return ST_OK;
 }

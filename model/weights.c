@@ -206,6 +206,17 @@ weights_elements(const struct model_config *config, enum weight kind)
     return elements;
 }
 
+uint64_t
+weights_columns(const struct model_config *config, enum weight kind)
+{
+    size_t i = 0;
+
+    while (sources[i].weight != kind) {
+        i++;
+    }
+    return extent(config, sources[i].cols);
+}
+
 /* -- Files --------------------------------------------------------------------------------- */
 
 /* Where the tensors are. */

@@ -53,6 +53,9 @@ size_t weights_offset(const struct weights_plan *plan, enum weight kind, uint32_
 /* Elements of a weight of one layer. */
 uint64_t weights_elements(const struct model_config *config, enum weight kind);
 
+/* Elements of one of its rows. */
+uint64_t weights_columns(const struct model_config *config, enum weight kind);
+
 typedef void (*weights_progress_fn)(void *arg, size_t bytes_done, size_t bytes_total);
 
 /* Converts all tensors into `memory` (plan->bytes).  ST_INVALID names the file, tensor and reason:

@@ -31,6 +31,9 @@ struct device_kind {
     enum status (*read)(void *host, const void *memory, size_t bytes);
     /* Fills arena memory with the weights of a dummy, and waits. */
     enum status (*fill_dummy)(struct dummy_fill_args args);
+    /* Puts a matrix [N, K] that is in arena memory into the order that the operations read, in
+     * place; NULL: they read it as it is.  ST_NO_MEMORY. */
+    enum status (*pack_weight)(void *weight, uint32_t N, uint32_t K);
     bool is_host_memory; /* arena memory may be written by the host directly, without write() */
 };
 

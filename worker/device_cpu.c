@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "kernels/gemm_cpu.h"
+
 static enum status
 choose_cpu(int ordinal)
 {
@@ -42,5 +44,6 @@ const struct device_kind device_cpu = {
     .write = copy_host,
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
+    .pack_weight = gemm_cpu_pack,
     .is_host_memory = true,
 };

@@ -303,7 +303,8 @@ embed(const struct llama *llama, const struct llama_step *step)
                                                .out = llama->buffers[BUF_X],
                                                .T = step->n_rows,
                                                .C = llama->config.model->C,
-                                               .V = llama->config.model->V});
+                                               .V = llama->config.model->V,
+                                               .is_packed = ops->has_packed_weights});
 }
 
 /* The rows that want logits: an embedding whose table is the activations. */

@@ -66,7 +66,7 @@ START_TEST(swiglu_and_embed_equal_their_twins)
     ids[0] = 0;
     ids[1] = V - 1;
     void *device_ids = to_device(ids, sizeof(ids));
-    struct embed_args embed = {table.host, ids, out.host, T, F, V};
+    struct embed_args embed = {table.host, ids, out.host, T, F, V, false};
     CHECK_OK(embed_ref(embed));
     embed.table = table.device;
     embed.ids = device_ids;

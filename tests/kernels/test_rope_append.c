@@ -209,6 +209,33 @@ START_TEST(angles_are_right_to_a_float_at_every_position)
 }
 END_TEST
 
+START_TEST(a_table_of_angles_has_the_bits_of_the_angles_and_follows_the_frequencies)
+{
+    const uint64_t positions[] = {0, 1, 4095, 4096, UINT32_MAX};
+    struct rope_table *table = calloc(1, sizeof(*table));
+    struct rope_angle room, want;
+    double inv_freq[32];
+
+    for (int base = 0; base < 3; base++) {
+        for (int i = 0; i < 32; i++) {
+            inv_freq[i] = pow(10000.0 * (1 + base % 2), -i / 32.0);
+        }
+        float scale = base == 2 ? 1.5f : 1.0f;
+
+        rope_table_set(table, inv_freq, 64, scale);
+        for (int i = 0; i < 5; i++) {
+            const struct rope_angle *got =
+                rope_table_angle(table, positions[i], inv_freq, 64, scale, &room);
+
+            rope_angle_at(&want, positions[i], inv_freq, 64, scale);
+            ck_assert_mem_eq(got->cos, want.cos, 32 * sizeof(float));
+            ck_assert_mem_eq(got->sin, want.sin, 32 * sizeof(float));
+        }
+    }
+    free(table);
+}
+END_TEST
+
 START_TEST(bf16_rounds_to_nearest_even_and_keeps_nan)
 {
     uint32_t payload = 0x7f800001u;
@@ -228,4 +255,5 @@ END_TEST
 CHECK_MAIN("rope_append", keys_are_rotated_at_their_local_position_and_values_copied,
            only_the_rows_own_bytes_are_written, raw_queries_are_gathered_when_asked_for,
            a_row_out_of_the_arena_is_refused_by_name, angles_are_right_to_a_float_at_every_position,
+           a_table_of_angles_has_the_bits_of_the_angles_and_follows_the_frequencies,
            bf16_rounds_to_nearest_even_and_keeps_nan)

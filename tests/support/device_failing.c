@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/gemm_cpu.h"
 #include "kvpool/arena_impl.h"
 #include "tests/support/failing_ops.h"
 
@@ -82,5 +83,6 @@ const struct device_kind device_cpu = {
     .write = copy_host,
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
+    .pack_weight = gemm_cpu_pack,
     .is_host_memory = true,
 };
