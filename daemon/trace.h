@@ -2,7 +2,8 @@
 /* trace - when a request passed each point on its way to the first token.
  *
  * A few clock readings a request, always taken; they come with the last reply (Trace in rag.proto).
- * What a request passes twice, because it was preempted or its worker died, counts the last time. */
+ * What a request passes twice, because it was preempted or its worker died, counts the last time.
+ */
 #ifndef DAEMON_TRACE_H
 #define DAEMON_TRACE_H
 

@@ -22,22 +22,69 @@ deps_complete(const struct batch_item *items, uint32_t index)
     return true;
 }
 
-/* Gives an item what is left for it. */
-static void
-give(struct batch_item *item, struct batch_limits *left)
+/* Whether it can run without any build of this step. */
+static bool
+is_hot(const struct batch_item *items, const struct batch_item *item)
 {
-    uint64_t rows = min_u32(left->rows, min_u32(item->rows_left, item->slots_left));
+    for (uint32_t i = 0; i < item->n_deps; i++) {
+        if (items[item->deps[i]].rows_left > 0) {
+            return false;
+        }
+    }
+    return item->is_prompt;
+}
 
-    if (item->n_segs > left->segs) {
+/* Gives an item that has none yet, or some, what is left for it: at most `rows_max` rows. */
+static void
+give(struct batch_item *item, uint32_t rows_max, struct batch_limits *left)
+{
+    uint32_t wanted = min_u32(item->rows_left, item->slots_left) - item->rows;
+    uint64_t rows = min_u32(min_u32(left->rows, rows_max), wanted);
+    bool is_new = item->rows == 0;
+
+    if (is_new && item->n_segs > left->segs) {
         return;
     }
     if (item->n_segs > 0 && rows > left->pairs / item->n_segs) {
         rows = left->pairs / item->n_segs;
     }
-    item->rows = (uint32_t)rows;
-    left->rows -= item->rows;
+    item->rows += (uint32_t)rows;
+    left->rows -= (uint32_t)rows;
     left->pairs -= rows * item->n_segs;
-    left->segs -= rows > 0 ? item->n_segs : 0;
+    left->segs -= is_new && rows > 0 ? item->n_segs : 0;
+}
+
+static void
+give_hot(struct batch_item *items, uint32_t count, struct batch_limits *left)
+{
+    uint32_t half = left->rows / 2;
+
+    for (uint32_t i = 0; i < count && half > 0; i++) {
+        if (!items[i].is_decoding && !items[i].is_background && is_hot(items, &items[i])) {
+            give(&items[i], half, left);
+            half -= min_u32(half, items[i].rows);
+        }
+    }
+}
+
+static void
+give_in_order(struct batch_item *items, uint32_t count, struct batch_limits *left)
+{
+    for (uint32_t i = 0; i < count && left->rows > 0; i++) {
+        if (!items[i].is_decoding && !items[i].is_background && deps_complete(items, i)) {
+            give(&items[i], UINT32_MAX, left);
+        }
+    }
+}
+
+static void
+give_background(struct batch_item *items, uint32_t count, struct batch_limits *left)
+{
+    for (uint32_t i = 0; i < count && left->rows > 0; i++) {
+        if (items[i].is_background && deps_complete(items, i)) {
+            give(&items[i], UINT32_MAX, left);
+        }
+    }
 }
 
 uint32_t
@@ -48,20 +95,22 @@ batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits)
     for (uint32_t i = 0; i < count; i++) {
         items[i].rows = 0;
         if (items[i].is_decoding) {
-            give(&items[i], &left);
+            give(&items[i], UINT32_MAX, &left);
         }
     }
-    for (uint32_t i = 0; i < count && left.rows > 0; i++) {
-        if (!items[i].is_decoding && !items[i].is_background && deps_complete(items, i)) {
-            give(&items[i], &left);
-        }
-    }
-    bool is_idle = left.rows == limits.rows;
+    uint32_t picked = limits.rows - left.rows;
 
-    for (uint32_t i = 0; i < count && is_idle && left.rows > 0; i++) {
-        if (items[i].is_background && deps_complete(items, i)) {
-            give(&items[i], &left);
-        }
+    if (picked > 0 && limits.rows_beside > 0) {
+        left.rows = min_u32(left.rows, limits.rows_beside);
     }
-    return limits.rows - left.rows;
+    uint32_t rows_others = left.rows;
+
+    give_hot(items, count, &left);
+    give_in_order(items, count, &left);
+    picked += rows_others - left.rows;
+    if (picked == 0) {
+        give_background(items, count, &left);
+        picked = rows_others - left.rows;
+    }
+    return picked;
 }

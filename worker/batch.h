@@ -2,9 +2,11 @@
 /* batch - which rows go into the next step; pure arithmetic over a table, no model, no memory.
  *
  * A step runs at most limits.rows rows.  Decoding sequences come first, one row each: they are
- * what people watch.  Then builds and prompts share what is left in the order of the table, which
- * is the order of arrival, each as far as the budget goes; what does not fit goes on in a later
- * step.
+ * what people watch, and beside them a step has at most limits.rows_beside others, so that the next
+ * token is not long in coming.  Then prompts whose documents are all there get up to half of what
+ * is left: a question over hot documents does not wait for somebody's thousands of cold tokens.
+ * Then builds and prompts share the rest in the order of the table, which is the order of arrival,
+ * each as far as the budget goes; what does not fit goes on in a later step.
  *
  * Rows of a prompt may run iff every document it waits for is complete by the end of this step: in
  * each layer all keys of a step are written before any is read (llama.h), so a cold document and
@@ -16,8 +18,8 @@
  * Builds in the background (documents encoded before anyone asks) run only in a step in which
  * nothing else can: they cost a request at most the step that runs when it comes.
  *
- * Nothing else starves: decoding sequences are bounded in number and end, and among the others the
- * oldest always goes first. */
+ * Nothing else starves: decoding sequences are bounded in number and end, among the others the
+ * oldest has at least half of a step. */
 #ifndef WORKER_BATCH_H
 #define WORKER_BATCH_H
 
@@ -26,6 +28,7 @@
 
 struct batch_item {
     bool is_decoding;     /* past its prompt */
+    bool is_prompt;       /* a request's own tokens; else a build */
     bool is_background;   /* runs only in a step in which nothing else does */
     uint32_t rows_left;   /* tokens whose KV is not written yet */
     uint32_t slots_left;  /* tokens that its blocks have room for; less than rows_left: it stalls */
@@ -38,6 +41,7 @@ struct batch_item {
 /* Of a step; ops.h says more. */
 struct batch_limits {
     uint32_t rows;
+    uint32_t rows_beside; /* of builds and prompts in a step that decodes; 0: what is left */
     uint64_t segs;
     uint64_t pairs;
 };

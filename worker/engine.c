@@ -36,8 +36,8 @@ allocate_step(struct engine *engine)
     TRY(config->ops->alloc_host(config->ops, config->seqs_max * sizeof(engine->draws[0]), &draws));
     engine->draws = draws;
     for (int i = 0; i < 2; i++) {
-        TRY(plan_init(&engine->plans[i], config->ops, config->step_tokens, config->seqs_max,
-                      config->layout.P));
+        TRY(plan_init(&engine->plans[i], config->ops, config->step_tokens, config->mixed_tokens,
+                      config->seqs_max, config->layout.P));
     }
     engine->plan = &engine->plans[0];
     engine->next = &engine->plans[1];

@@ -32,8 +32,9 @@ struct engine_config {
     struct kv_layout layout;
     uint32_t block_count;
     const struct ops *ops;
-    uint32_t step_tokens; /* rows of a step, at most LLAMA_ROWS_MAX */
-    uint32_t seqs_max;    /* requests at once, at most step_tokens */
+    uint32_t step_tokens;  /* rows of a step, at most LLAMA_ROWS_MAX */
+    uint32_t mixed_tokens; /* rows beside decodes (batch.h); 0: as many as fit */
+    uint32_t seqs_max;     /* requests at once, at most step_tokens */
 };
 
 #define ENGINE_SEALED_MAX 4096 /* finished builds that a crossing Assign may still name */

@@ -17,6 +17,7 @@
 #include "worker/attach.h"
 #include "worker/engine.h"
 #include "worker/link.h"
+#include "worker/llama.h"
 
 #ifdef HAVE_JEMALLOC
 /* Read by jemalloc at its start.  Its own thread returns unused pages, so that the step never does.
@@ -34,6 +35,7 @@ struct options {
     char *log_level;
     uint64_t threads;
     uint64_t seqs_max;
+    uint64_t mixed_tokens;
 };
 
 static const struct conf_option option_table[] = {
@@ -48,6 +50,9 @@ static const struct conf_option option_table[] = {
      offsetof(struct options, threads)},
     {"seqs-max", CONF_U64, "16", 1, SEQS_MAX_LIMIT, "N",
      "requests that run at once; more wait in kvasird", offsetof(struct options, seqs_max)},
+    {"mixed-tokens", CONF_U64, "512", 0, LLAMA_ROWS_MAX, "N",
+     "tokens of documents and prompts in a step that also decodes; 0: as many as fit",
+     offsetof(struct options, mixed_tokens)},
     {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
      offsetof(struct options, log_level)},
 };
@@ -178,15 +183,17 @@ make_machine(void *arg, const struct attachment *a)
                             .seqs_max = a->step_tokens, /* each has at least a row */
                             .segs_max = STEP_SEGMENTS_MAX},
         &machine->ops));
-    return engine_new(&(struct engine_config){.model = &a->model,
-                                              .tokenizer = a->tokenizer,
-                                              .plan = &a->plan,
-                                              .weights = arena_base(a->weights),
-                                              .layout = a->layout,
-                                              .ops = machine->ops,
-                                              .step_tokens = a->step_tokens,
-                                              .seqs_max = seqs_max},
-                      &machine->engine);
+    return engine_new(
+        &(struct engine_config){.model = &a->model,
+                                .tokenizer = a->tokenizer,
+                                .plan = &a->plan,
+                                .weights = arena_base(a->weights),
+                                .layout = a->layout,
+                                .ops = machine->ops,
+                                .step_tokens = a->step_tokens,
+                                .mixed_tokens = (uint32_t)machine->options->mixed_tokens,
+                                .seqs_max = seqs_max},
+        &machine->engine);
 }
 
 static void

@@ -18,14 +18,16 @@ allocate(const struct plan *plan, size_t count, size_t size, void *array_out)
 }
 
 enum status
-plan_init(struct plan *plan, const struct ops *ops, uint32_t rows_max, uint32_t draws_max,
-          uint32_t block_tokens)
+plan_init(struct plan *plan, const struct ops *ops, uint32_t rows_max, uint32_t rows_beside,
+          uint32_t draws_max, uint32_t block_tokens)
 {
     plan->ops = ops;
     plan->block_tokens = block_tokens;
     plan->draws_max = draws_max;
-    plan->limits = (struct batch_limits){
-        .rows = rows_max, .segs = ops->step_segs_max, .pairs = ops->step_pairs_max};
+    plan->limits = (struct batch_limits){.rows = rows_max,
+                                         .rows_beside = rows_beside,
+                                         .segs = ops->step_segs_max,
+                                         .pairs = ops->step_pairs_max};
     plan->drawing = mem_zalloc(draws_max, sizeof(plan->drawing[0]));
     plan->blanks = mem_zalloc(draws_max, sizeof(plan->blanks[0]));
     if (plan->drawing == NULL || plan->blanks == NULL) {
@@ -131,6 +133,7 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
         seq->item = count++;
         *item = (struct batch_item){
             .is_background = seq->is_background,
+            .is_prompt = !seq->is_build,
             .is_decoding = !seq->is_build && ids_ahead(seq) > seq->n_prompt
                            && cached_ahead(seq) + 1 == ids_ahead(seq),
             .rows_left = ends_with_running(seq) ? 0 : ids_ahead(seq) - cached_ahead(seq),

@@ -46,7 +46,7 @@ struct plan_blank {
 
 /* Into zeroed storage; ST_NO_MEMORY.  plan_deinit also takes what is half-built. */
 enum status plan_init(struct plan *plan, const struct ops *ops, uint32_t rows_max,
-                      uint32_t draws_max, uint32_t block_tokens);
+                      uint32_t rows_beside, uint32_t draws_max, uint32_t block_tokens);
 void plan_deinit(struct plan *plan);
 
 /* Room for that many open sequences with these segments and blocks in all; what was planned is

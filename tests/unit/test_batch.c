@@ -24,6 +24,7 @@ check_table(const struct row *rows, uint32_t count, uint32_t budget)
 
     for (uint32_t i = 0; i < count; i++) {
         items[i] = (struct batch_item){.is_decoding = rows[i].kind == 'd',
+                                       .is_prompt = rows[i].kind != 'b',
                                        .rows_left = rows[i].rows_left,
                                        .slots_left = rows[i].slots_left,
                                        .deps = deps[i],
@@ -33,7 +34,9 @@ check_table(const struct row *rows, uint32_t count, uint32_t budget)
         }
         total += rows[i].expected;
     }
-    ck_assert_uint_eq(batch_pick(items, count, (struct batch_limits){budget, 99, 999}), total);
+    ck_assert_uint_eq(
+        batch_pick(items, count, (struct batch_limits){.rows = budget, .segs = 99, .pairs = 999}),
+        total);
     ck_assert_uint_le(total, budget);
     for (uint32_t i = 0; i < count; i++) {
         ck_assert_msg(items[i].rows == rows[i].expected, "item %u: %u rows, not %u", i,
@@ -57,7 +60,7 @@ END_TEST
 START_TEST(a_long_prompt_is_cut_at_the_budget)
 {
     CHECK_TABLE(16, {'q', 100, 128, {0}, 16});
-    CHECK_TABLE(16, {'b', 15, 32, {0}, 15}, {'q', 100, 128, {0}, 1});
+    CHECK_TABLE(16, {'b', 15, 32, {0}, 8}, {'q', 100, 128, {0}, 8});
 }
 END_TEST
 
@@ -100,6 +103,36 @@ START_TEST(a_dep_that_stands_later_in_the_table_is_not_complete)
 }
 END_TEST
 
+/* A question over hot documents does not wait for the thousands of tokens that came before it, and
+ * takes no more than half of a step from them. */
+START_TEST(a_hot_prompt_goes_before_cold_documents_with_up_to_half_of_a_step)
+{
+    CHECK_TABLE(100, {'b', 5000, 9999, {0}, 60}, {'q', 9, 32, {1, 0}, 0}, {'q', 40, 64, {0}, 40});
+    CHECK_TABLE(100, {'b', 5000, 9999, {0}, 50}, {'q', 40, 64, {0}, 40}, {'q', 40, 64, {0}, 10});
+    CHECK_TABLE(101, {'b', 20, 32, {0}, 20}, {'q', 400, 999, {0}, 81});
+    CHECK_TABLE(1, {'b', 20, 32, {0}, 1}, {'q', 4, 16, {0}, 0});
+}
+END_TEST
+
+START_TEST(a_step_that_decodes_is_kept_short)
+{
+    struct batch_item items[] = {
+        {.is_decoding = true, .is_prompt = true, .rows_left = 1, .slots_left = 9},
+        {.rows_left = 5000, .slots_left = 9999},
+        {.is_prompt = true, .rows_left = 50, .slots_left = 64},
+    };
+    struct batch_limits limits = {.rows = 1000, .rows_beside = 80, .segs = 9, .pairs = 9};
+
+    ck_assert_uint_eq(batch_pick(items, 3, limits), 81);
+    ck_assert_uint_eq(items[0].rows, 1);
+    ck_assert_uint_eq(items[1].rows, 40);
+    ck_assert_uint_eq(items[2].rows, 40);
+    ck_assert_uint_eq(batch_pick(items + 1, 2, limits), 1000);
+    limits.rows = 50;
+    ck_assert_uint_eq(batch_pick(items, 3, limits), 50);
+}
+END_TEST
+
 START_TEST(a_sequence_over_many_documents_gets_the_rows_that_pairs_are_left_for)
 {
     struct batch_item items[] = {
@@ -109,13 +142,15 @@ START_TEST(a_sequence_over_many_documents_gets_the_rows_that_pairs_are_left_for)
         {.rows_left = 50, .slots_left = 64, .n_segs = 1},
     };
 
-    ck_assert_uint_eq(batch_pick(items, 4, (struct batch_limits){64, 99, 135}), 12);
+    ck_assert_uint_eq(
+        batch_pick(items, 4, (struct batch_limits){.rows = 64, .segs = 99, .pairs = 135}), 12);
     ck_assert_uint_eq(items[0].rows, 1);
     ck_assert_uint_eq(items[2].rows, 1);
     ck_assert_uint_eq(items[1].rows, 5);
     ck_assert_uint_eq(items[3].rows, 5);
     /* None left for the second decode: it waits, and those behind it share what is left. */
-    ck_assert_uint_eq(batch_pick(items, 4, (struct batch_limits){64, 99, 70}), 4);
+    ck_assert_uint_eq(
+        batch_pick(items, 4, (struct batch_limits){.rows = 64, .segs = 99, .pairs = 70}), 4);
     ck_assert_uint_eq(items[0].rows, 1);
     ck_assert_uint_eq(items[2].rows, 0);
     ck_assert_uint_eq(items[1].rows, 3);
@@ -131,7 +166,8 @@ START_TEST(no_step_has_more_segments_than_the_device_takes)
         {.rows_left = 5, .slots_left = 16, .n_segs = 10},
     };
 
-    ck_assert_uint_eq(batch_pick(items, 3, (struct batch_limits){64, 50, 9999}), 10);
+    ck_assert_uint_eq(
+        batch_pick(items, 3, (struct batch_limits){.rows = 64, .segs = 50, .pairs = 9999}), 10);
     ck_assert_uint_eq(items[0].rows, 5);
     ck_assert_uint_eq(items[1].rows, 0);
     ck_assert_uint_eq(items[2].rows, 5);
@@ -162,8 +198,8 @@ START_TEST(every_item_ends_and_the_oldest_always_moves)
         uint32_t budget = 1 + (uint32_t)(state >> 40) % 40;
 
         while (left > 0) {
-            uint32_t total =
-                batch_pick(items, ITEMS_MAX, (struct batch_limits){budget, UINT64_MAX, 0});
+            uint32_t total = batch_pick(items, ITEMS_MAX,
+                                        (struct batch_limits){.rows = budget, .segs = UINT64_MAX});
             uint32_t oldest = 0;
 
             while (items[oldest].rows_left == 0) {
@@ -187,6 +223,8 @@ CHECK_MAIN("batch", decodes_go_first_and_prompts_share_the_rest_in_order_of_arri
            what_has_no_slot_stalls_and_leaves_its_rows_to_others,
            more_decodes_than_budget_serve_the_oldest,
            a_dep_that_stands_later_in_the_table_is_not_complete,
+           a_hot_prompt_goes_before_cold_documents_with_up_to_half_of_a_step,
+           a_step_that_decodes_is_kept_short,
            a_sequence_over_many_documents_gets_the_rows_that_pairs_are_left_for,
            no_step_has_more_segments_than_the_device_takes,
            every_item_ends_and_the_oldest_always_moves)
