@@ -25,7 +25,7 @@ attn_merge_rows(const struct attn_merge_args *args, uint32_t first, uint32_t end
                 attn_state_merge(&state, &args->o[at * D], args->ml[at * 2], args->ml[at * 2 + 1],
                                  D);
             }
-            attn_state_output(&state, (float *)args->out + (out_row * H + h) * D, D);
+            attn_output(state.o, state.l, (float *)args->out + (out_row * H + h) * D, D);
         }
     }
     return ST_OK;

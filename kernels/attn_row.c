@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A block of up to 64 (row, head) pairs walks the keys of a chunk in tiles.  The tile's keys are
- * transposed once for all pairs (attn_tile.c says why). */
+/* A block of up to 64 (row, head) pairs walks the keys of a chunk in tiles.  Its queries are
+ * transposed once a segment, so that they are lanes (attn_tile.c says why). */
 #include "kernels/attn_row.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "kernels/bf16.h"
 #include "kernels/rope_angle.h"
-#include "kernels/simd.h"
 #include "kernels/transpose.h"
+
+#define CACHE_LINE_FLOATS 16
 
 static_assert(LAZY_DECODE_CHUNK % ATTN_TILE == 0, "a tile never straddles chunks");
 
@@ -45,59 +45,6 @@ attn_check(const struct attn_desc *desc)
     return ST_OK;
 }
 
-void
-attn_state_reset(struct attn_state *state)
-{
-    memset(state->o, 0, sizeof(state->o));
-    state->m = -INFINITY;
-    state->l = 0.0f;
-}
-
-/* into = into * old_scale + o * new_scale */
-SIMD_CLONES static void
-merge_outputs(float *into, const float *o, float old_scale, float new_scale, uint32_t D)
-{
-    uint32_t d = 0;
-
-    for (; d + SIMD_F32 <= D; d += SIMD_F32) {
-        f32x8 a, b;
-
-        simd_load(&a, &into[d]);
-        simd_load(&b, &o[d]);
-        a = a * old_scale + b * new_scale;
-        simd_store(&into[d], &a);
-    }
-    for (; d < D; d++) {
-        into[d] = into[d] * old_scale + o[d] * new_scale;
-    }
-}
-
-void
-attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint32_t D)
-{
-    if (l == 0.0f) {
-        return; /* the identity: -inf minus -inf must not happen */
-    }
-    /* One of them is exp(0). */
-    float m_new = m > into->m ? m : into->m;
-    float old_scale = into->m == m_new ? 1.0f : expf(into->m - m_new);
-    float new_scale = m == m_new ? 1.0f : expf(m - m_new);
-
-    merge_outputs(into->o, o, old_scale, new_scale, D);
-    into->l = into->l * old_scale + l * new_scale;
-    into->m = m_new;
-}
-
-void
-attn_state_output(const struct attn_state *state, float *out, uint32_t D)
-{
-    float inverse = state->l == 0.0f ? 0.0f : 1.0f / state->l;
-
-    for (uint32_t d = 0; d < D; d++) {
-        out[d] = state->o[d] * inverse;
-    }
-}
-
 uint64_t
 attn_items_rotate(const struct attn_desc *desc, const struct rope_table *table, const float *q,
                   struct attn_items items, const struct attn_segment *seg,
@@ -125,11 +72,14 @@ attn_items_rotate(const struct attn_desc *desc, const struct rope_table *table, 
             row_of_angle = row;
         }
         rope_angle_rotate(angle, &q[((size_t)(items.seq->row_first + row) * desc->H + head) * D],
-                          scratch->q[i], D);
+                          scratch->rows[i], D);
         scratch->visible[i] = local + 1 < seg->n_tokens ? local + 1 : seg->n_tokens;
         if (scratch->visible[i] > visible_max) {
             visible_max = scratch->visible[i];
         }
+    }
+    if (visible_max > 0) {
+        transpose(scratch->rows[0], ATTN_D_MAX, items.count, D, scratch->q[0], ATTN_ITEMS);
     }
     return visible_max;
 }
@@ -143,21 +93,22 @@ load_generic(const struct attn_desc *desc, const char *block, uint32_t head, uin
     uint32_t layer = desc->layer;
 
     for (uint32_t j = 0; j < count; j++) {
-        float *value = &tile->values[(size_t)(at + j) * ATTN_D_MAX];
+        float *key = tile->keys[at + j], *value = tile->values[at + j];
 
         for (uint32_t d = 0; d < layout->D; d++) {
             uint16_t k, v;
 
             memcpy(&k, block + kv_layout_offset(layout, layer, KV_PART_K, head, slot + j, d), 2);
             memcpy(&v, block + kv_layout_offset(layout, layer, KV_PART_V, head, slot + j, d), 2);
-            tile->keys[(size_t)d * ATTN_TILE + at + j] = bf16_to_f32(k);
+            key[d] = bf16_to_f32(k);
             value[d] = bf16_to_f32(v);
         }
+        tile->key_rows[at + j] = key;
         tile->value_rows[at + j] = value;
     }
 }
 
-/* float32 in the plain layout: rows are contiguous, values are used where they lie. */
+/* float32 in the plain layout: rows are contiguous and used where they lie. */
 static void
 load_plain(const struct attn_desc *desc, const char *block, uint32_t head, uint32_t slot,
            uint32_t at, uint32_t count, struct attn_tile *tile)
@@ -166,13 +117,16 @@ load_plain(const struct attn_desc *desc, const char *block, uint32_t head, uint3
     const void *k = block + kv_layout_offset(layout, desc->layer, KV_PART_K, head, slot, 0);
     const void *v = block + kv_layout_offset(layout, desc->layer, KV_PART_V, head, slot, 0);
 
-    transpose(k, layout->D, count, layout->D, &tile->keys[at], ATTN_TILE);
     for (uint32_t j = 0; j < count; j++) {
+        tile->key_rows[at + j] = (const float *)k + (size_t)j * layout->D;
         tile->value_rows[at + j] = (const float *)v + (size_t)j * layout->D;
+        for (uint32_t d = 0; d < layout->D; d += CACHE_LINE_FLOATS) {
+            __builtin_prefetch(&tile->value_rows[at + j][d]); /* wanted after the scores */
+        }
     }
 }
 
-/* Brings keys [key_first, key_first + count) of the segment into the tile; the rest of it is 0. */
+/* Brings keys [key_first, key_first + count) of the segment into the tile. */
 static void
 load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t head,
           uint32_t key_first, uint32_t count, struct attn_tile *tile)
@@ -180,9 +134,6 @@ load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t
     uint32_t P = desc->layout.P, n = 0;
     size_t block_bytes = kv_layout_block_bytes(&desc->layout);
 
-    if (count < ATTN_TILE) { /* hidden anyway, but nothing computes with stale memory */
-        memset(tile->keys, 0, sizeof(tile->keys[0]) * ATTN_TILE * desc->layout.D);
-    }
     for (uint32_t at = 0; at < count; at += n) {
         uint32_t slot = (key_first + at) % P;
         uint32_t id = desc->block_ids[seg->block_first + (key_first + at) / P];
@@ -197,54 +148,28 @@ load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t
     }
 }
 
-/* The tile for all pairs that see some of it, two at a time; an odd one out is joined by itself
- * with a state that nobody reads. */
-static void
-add_tile(struct attn_scratch *scratch, uint32_t count, uint64_t key_first, float scale, uint32_t D)
-{
-    struct attn_state nobody;
-    struct attn_state *state[2];
-    const float *q[2];
-    uint32_t seen[2], n = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (scratch->visible[i] <= key_first) {
-            continue;
-        }
-        uint64_t left = scratch->visible[i] - key_first;
-
-        q[n] = scratch->q[i];
-        state[n] = &scratch->part[i];
-        seen[n++] = left < ATTN_TILE ? (uint32_t)left : ATTN_TILE;
-        if (n == 2) {
-            attn_tile_add(&scratch->tile, q, seen, scale, state, D);
-            n = 0;
-        }
-    }
-    if (n == 1) {
-        attn_state_reset(&nobody);
-        q[1] = q[0];
-        seen[1] = 1;
-        state[1] = &nobody;
-        attn_tile_add(&scratch->tile, q, seen, scale, state, D);
-    }
-}
-
 void
 attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
                  const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch)
 {
     uint64_t key = (uint64_t)chunk * LAZY_DECODE_CHUNK, end = 0;
+    uint32_t seen[ATTN_ITEMS];
 
+    attn_lanes_reset(&scratch->part, items.count, desc->layout.D);
     for (uint32_t i = 0; i < items.count; i++) {
-        attn_state_reset(&scratch->part[i]);
         end = scratch->visible[i] > end ? scratch->visible[i] : end;
     }
     end = end < key + LAZY_DECODE_CHUNK ? end : key + LAZY_DECODE_CHUNK;
     for (; key < end; key += ATTN_TILE) {
         uint32_t count = end - key < ATTN_TILE ? (uint32_t)(end - key) : ATTN_TILE;
 
+        for (uint32_t i = 0; i < items.count; i++) {
+            uint64_t left = scratch->visible[i] > key ? scratch->visible[i] - key : 0;
+
+            seen[i] = left < ATTN_TILE ? (uint32_t)left : ATTN_TILE;
+        }
         load_tile(desc, seg, items.kv_head, (uint32_t)key, count, &scratch->tile);
-        add_tile(scratch, items.count, key, desc->scale, desc->layout.D);
+        attn_tile_add(&scratch->tile, scratch->q[0], seen, items.count, desc->scale, &scratch->part,
+                      desc->layout.D);
     }
 }

@@ -4,9 +4,9 @@
  *
  * lazy_prefill and lazy_decode are both made of attn_items_*: rotate the queries for a segment,
  * then one partial (o, m, l) per chunk of LAZY_DECODE_CHUNK keys, merged in order by
- * attn_state_merge.  A pair's partial depends on its own query and on the keys it sees, never on
- * the other pairs of the block, so the two operations agree bitwise whatever the batch, the
- * chunking or the threads. */
+ * attn_lanes_merge or attn_state_merge.  A pair's partial depends on its own query and on the keys
+ * it sees, never on the other pairs of the block, so the two operations agree bitwise whatever the
+ * batch, the chunking or the threads. */
 #ifndef KERNELS_ATTN_ROW_H
 #define KERNELS_ATTN_ROW_H
 
@@ -17,8 +17,6 @@
 #include "kernels/lazy_prefill.h"
 #include "kernels/rope_angle.h"
 
-#define ATTN_ITEMS 64 /* (row, head) pairs that share the reading of a key tile */
-
 /* Pairs i = 0.. of one sequence and key/value head: row (first + i) / G, query head (first + i) %
  * G. */
 struct attn_items {
@@ -28,24 +26,17 @@ struct attn_items {
     uint32_t count; /* <= ATTN_ITEMS */
 };
 
-/* Working memory of one thread; about 100 KiB, lives on its stack. */
+/* Working memory of one thread; about 200 KiB, lives on its stack. */
 struct attn_scratch {
-    float q[ATTN_ITEMS][ATTN_D_MAX]; /* rotated for the segment in hand */
-    uint64_t visible[ATTN_ITEMS];    /* keys of that segment each pair sees */
-    struct attn_state part[ATTN_ITEMS];
+    float rows[ATTN_ITEMS][ATTN_D_MAX]; /* queries rotated for the segment in hand ... */
+    float q[ATTN_D_MAX][ATTN_ITEMS];    /* ... and as attn_tile_add takes them */
+    uint64_t visible[ATTN_ITEMS];       /* keys of that segment each pair sees */
+    struct attn_lanes part;
     struct attn_tile tile;
 };
 
 /* ST_INVALID names what is wrong: layout, heads, layer, a block id past the arena. */
 enum status attn_check(const struct attn_desc *desc);
-
-void attn_state_reset(struct attn_state *state);
-
-/* (o, m, l) of `into` becomes that of both; merging the identity changes nothing. */
-void attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint32_t D);
-
-/* out = o / l, or 0 for the identity. */
-void attn_state_output(const struct attn_state *state, float *out, uint32_t D);
 
 /* Sets scratch->q and ->visible for a segment; returns the largest `visible`.  The table of angles
  * is of the same frequencies, or NULL. */

@@ -1,137 +1,364 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lanes are keys for the scores, so that a score is one running sum over d and no sum over lanes is
- * needed, and elements of the value for the output.  Two queries share each load of a key or value:
- * with one, the loads and not the multiply-adds would be the limit.  Softmax is online, a tile at a
- * time (Dao, FlashAttention-2 (2023), sec. 3.1).
+/* Lanes are queries, 16 of them at a time.  So keys and values are used where they lie, an element
+ * broadcast; a tile costs as many keys as there are, not 32; softmax needs no sum and no maximum
+ * over lanes.  (With keys in the lanes a question over documents of 50 tokens computed 1.4 times
+ * the scores, and every tile was transposed for every block of queries.)
  *
- * Keys that a query does not see get the score -inf by selection and their values are not touched,
- * so nothing behind n_tokens or after the row (NaN included) can reach a result. */
+ * Softmax is online, a tile at a time (Dao, FlashAttention-2 (2023), sec. 3.1).  Every sum of a
+ * query runs over its own keys, or over d, in order.
+ *
+ * Keys that a query does not see get the score -inf by selection and the weight 0, and its output
+ * is selected past their values, so nothing behind n_tokens or after the row (NaN included) can
+ * reach a result. */
 #include "kernels/attn_tile.h"
+
+#include <math.h>
+#include <string.h>
 
 #include "kernels/simd.h"
 
-#define KEY_VECTORS (ATTN_TILE / SIMD_F32)
-#define O_VECTORS   4 /* of an output in registers at a time; AVX2 has room for two */
+#define GROUP_VECTORS 2
+#define GROUP         (GROUP_VECTORS * SIMD_F32) /* queries at a time */
+#define KEYS          6                          /* times two vectors: 12 running sums */
+#define ELEMENTS      4                          /* of an output; times two vectors: 8 */
 
+/* What a group of queries holds between the steps of a tile. */
+struct group {
+    float weights[ATTN_TILE][GROUP]; /* first the scores */
+    i32x8 seen[GROUP_VECTORS];
+    f32x8 factor[GROUP_VECTORS]; /* exp(old m - new m) */
+    uint32_t seen_max, seen_min; /* of its queries */
+};
+
+/* Scores of `keys` keys from `first` on. */
 SIMD_INLINE void
-tile_scores(const float *keys, const float *const q[2], f32x8 scores[2][KEY_VECTORS], uint32_t D)
+score_keys(const struct attn_tile *tile, const float *q, uint32_t first, uint32_t D,
+           struct group *group, const uint32_t keys, const uint32_t vectors)
 {
+    f32x8 sums[KEYS][GROUP_VECTORS] = {{{0}}};
+
     for (uint32_t d = 0; d < D; d++) {
-#pragma GCC unroll 4
-        for (int t = 0; t < KEY_VECTORS; t++) {
-            f32x8 k;
+        f32x8 x[GROUP_VECTORS];
 
-            simd_load(&k, &keys[d * ATTN_TILE + t * SIMD_F32]);
-            scores[0][t] += q[0][d] * k;
-            scores[1][t] += q[1][d] * k;
-        }
-    }
-}
-
-/* Scales the scores, hides those behind `seen`, and raises state->m to the largest. */
-SIMD_INLINE void
-tile_raise_max(f32x8 *scores, uint32_t seen, float scale, struct attn_state *state)
-{
-    const i32x8 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-    const f32x8 ninf = (f32x8){0} - __builtin_inff();
-    f32x8 top = ninf;
-
-#pragma GCC unroll 4
-    for (int t = 0; t < KEY_VECTORS; t++) {
-        i32x8 is_seen = lane + t * SIMD_F32 < (int32_t)seen;
-
-        scores[t] *= scale;
-        simd_select(&scores[t], &is_seen, &scores[t], &ninf);
-        simd_max(&top, &scores[t], &top);
-    }
-    float tile_max = simd_max_lane(&top);
-
-    state->m = tile_max > state->m ? tile_max : state->m;
-}
-
-/* weights[j] = exp(score_j - m), 0 for hidden keys; adds them to l after scaling it by factor. */
-SIMD_INLINE void
-tile_weights(const f32x8 *scores, float factor, struct attn_state *state, float *weights)
-{
-    f32x8 sum = {0};
-
-#pragma GCC unroll 4
-    for (int t = 0; t < KEY_VECTORS; t++) {
-        f32x8 w = scores[t] - state->m;
-
-        simd_exp(&w, &w);
-        simd_store(&weights[t * SIMD_F32], &w);
-        sum += w;
-    }
-    state->l = state->l * factor + simd_sum(&sum);
-}
-
-/* o[0 .. O_VECTORS * 8) of both queries, from element `first` on. */
-SIMD_INLINE void
-tile_values(const struct attn_tile *tile, float weights[2][ATTN_TILE], const float factor[2],
-            const uint32_t seen[2], struct attn_state *const state[2], uint32_t first)
-{
-    f32x8 o[2][O_VECTORS];
-    uint32_t both = seen[0] < seen[1] ? seen[0] : seen[1];
-
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < O_VECTORS; i++) {
-        simd_load(&o[0][i], &state[0]->o[first + i * SIMD_F32]);
-        simd_load(&o[1][i], &state[1]->o[first + i * SIMD_F32]);
-        o[0][i] *= factor[0];
-        o[1][i] *= factor[1];
-    }
-    for (uint32_t j = 0; j < both; j++) {
-#pragma GCC unroll 4
-        for (uint32_t i = 0; i < O_VECTORS; i++) {
-            f32x8 v;
-
-            simd_load(&v, &tile->value_rows[j][first + i * SIMD_F32]);
-            o[0][i] += weights[0][j] * v;
-            o[1][i] += weights[1][j] * v;
-        }
-    }
-    /* At the causal edge one of them sees more. */
 #pragma GCC unroll 2
-    for (int k = 0; k < 2; k++) {
-        for (uint32_t j = both; j < seen[k]; j++) {
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < O_VECTORS; i++) {
-                f32x8 v;
-
-                simd_load(&v, &tile->value_rows[j][first + i * SIMD_F32]);
-                o[k][i] += weights[k][j] * v;
+        for (uint32_t v = 0; v < vectors; v++) {
+            simd_load(&x[v], &q[(size_t)d * ATTN_ITEMS + v * SIMD_F32]);
+        }
+#pragma GCC unroll 6
+        for (uint32_t j = 0; j < keys; j++) {
+#pragma GCC unroll 2
+            for (uint32_t v = 0; v < vectors; v++) {
+                sums[j][v] += tile->key_rows[first + j][d] * x[v];
             }
         }
     }
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < O_VECTORS; i++) {
-        simd_store(&state[0]->o[first + i * SIMD_F32], &o[0][i]);
-        simd_store(&state[1]->o[first + i * SIMD_F32], &o[1][i]);
+#pragma GCC unroll 6
+    for (uint32_t j = 0; j < keys; j++) {
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) {
+            simd_store(&group->weights[first + j][v * SIMD_F32], &sums[j][v]);
+        }
+    }
+}
+
+/* All keys that any of the queries sees, dealt to runs of at most KEYS. */
+SIMD_INLINE void
+score_tile(const struct attn_tile *tile, const float *q, uint32_t D, struct group *group,
+           const uint32_t vectors)
+{
+    uint32_t n = group->seen_max, runs = (n + KEYS - 1) / KEYS;
+
+    for (uint32_t run = 0, first = 0; run < runs; run++) {
+        uint32_t keys = n / runs + (run < n % runs);
+
+        switch (keys) {
+        case 1: score_keys(tile, q, first, D, group, 1, vectors); break;
+        case 2: score_keys(tile, q, first, D, group, 2, vectors); break;
+        case 3: score_keys(tile, q, first, D, group, 3, vectors); break;
+        case 4: score_keys(tile, q, first, D, group, 4, vectors); break;
+        case 5: score_keys(tile, q, first, D, group, 5, vectors); break;
+        default: score_keys(tile, q, first, D, group, KEYS, vectors); break;
+        }
+        first += keys;
+    }
+}
+
+/* Scores become weights exp(score - m), hidden ones 0; m and l of the queries go on. */
+SIMD_INLINE void
+weigh(struct group *group, float scale, float *m, float *l, const uint32_t v)
+{
+    const f32x8 zero = {0}, one = zero + 1.0f, ninf = zero - __builtin_inff();
+    f32x8 m_old, m_new, l_old, sum = zero;
+    i32x8 has_none;
+
+    simd_load(&m_old, m);
+    simd_load(&l_old, l);
+    m_new = m_old;
+    for (uint32_t j = 0; j < group->seen_max; j++) {
+        float *at = &group->weights[j][v * SIMD_F32];
+        i32x8 is_seen = group->seen[v] > (int32_t)j;
+        f32x8 score;
+
+        simd_load(&score, at);
+        score *= scale;
+        simd_select(&score, &is_seen, &score, &ninf);
+        simd_store(at, &score);
+        simd_max(&m_new, &score, &m_new);
+    }
+    /* Where no key was seen yet, -inf minus -inf must not happen. */
+    has_none = m_new == ninf;
+    group->factor[v] = m_old - m_new;
+    simd_exp(&group->factor[v], &group->factor[v]);
+    simd_select(&group->factor[v], &has_none, &one, &group->factor[v]);
+    for (uint32_t j = 0; j < group->seen_max; j++) {
+        float *at = &group->weights[j][v * SIMD_F32];
+        i32x8 is_seen = group->seen[v] > (int32_t)j;
+        f32x8 w;
+
+        simd_load(&w, at);
+        w -= m_new;
+        simd_exp(&w, &w);
+        simd_select(&w, &is_seen, &w, &zero);
+        simd_store(at, &w);
+        sum += w;
+    }
+    l_old = l_old * group->factor[v] + sum;
+    simd_store(m, &m_new);
+    simd_store(l, &l_old);
+}
+
+/* Elements [d, d + elements) of the outputs. */
+SIMD_INLINE void
+add_values(const struct attn_tile *tile, const struct group *group, float *o, uint32_t d,
+           const uint32_t elements, const uint32_t vectors)
+{
+    f32x8 sums[GROUP_VECTORS * ELEMENTS][GROUP_VECTORS];
+
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < elements; i++) {
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) {
+            simd_load(&sums[i][v], &o[(size_t)i * ATTN_ITEMS + v * SIMD_F32]);
+            sums[i][v] *= group->factor[v];
+        }
+    }
+    for (uint32_t j = 0; j < group->seen_min; j++) {
+        const float *value = &tile->value_rows[j][d];
+
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) {
+            f32x8 w;
+
+            simd_load(&w, &group->weights[j][v * SIMD_F32]);
+#pragma GCC unroll 8
+            for (uint32_t i = 0; i < elements; i++) {
+                sums[i][v] += value[i] * w;
+            }
+        }
+    }
+    /* At the causal edge only some of them see the key. */
+    for (uint32_t j = group->seen_min; j < group->seen_max; j++) {
+        const float *value = &tile->value_rows[j][d];
+
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) {
+            i32x8 is_seen = group->seen[v] > (int32_t)j;
+            f32x8 w;
+
+            simd_load(&w, &group->weights[j][v * SIMD_F32]);
+#pragma GCC unroll 8
+            for (uint32_t i = 0; i < elements; i++) {
+                f32x8 sum = sums[i][v] + value[i] * w;
+
+                simd_select(&sums[i][v], &is_seen, &sum, &sums[i][v]);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < elements; i++) {
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) {
+            simd_store(&o[(size_t)i * ATTN_ITEMS + v * SIMD_F32], &sums[i][v]);
+        }
+    }
+}
+
+SIMD_INLINE void
+add_group(const struct attn_tile *tile, const float *q, float scale, struct attn_lanes *lanes,
+          uint32_t first, uint32_t D, struct group *group, const uint32_t vectors)
+{
+    score_tile(tile, &q[first], D, group, vectors);
+#pragma GCC unroll 2
+    for (uint32_t v = 0; v < vectors; v++) {
+        weigh(group, scale, &lanes->m[first + v * SIMD_F32], &lanes->l[first + v * SIMD_F32], v);
+    }
+    /* As many sums for one vector as for two. */
+    const uint32_t elements = vectors == 1 ? 2 * ELEMENTS : ELEMENTS;
+
+    for (uint32_t d = 0; d < D; d += elements) {
+        add_values(tile, group, &lanes->o[d][first], d, elements, vectors);
+    }
+}
+
+/* How many keys each of a group's queries sees.  Lanes without a query see what the first one does:
+ * they are computed and never read. */
+SIMD_INLINE void
+look(struct group *group, const uint32_t *seen, uint32_t count)
+{
+    group->seen_max = group->seen_min = seen[0];
+    for (uint32_t i = 0; i < GROUP; i++) {
+        uint32_t n = i < count ? seen[i] : seen[0];
+
+        group->seen[i / SIMD_F32][i % SIMD_F32] = (int32_t)n;
+        group->seen_max = n > group->seen_max ? n : group->seen_max;
+        group->seen_min = n < group->seen_min ? n : group->seen_min;
     }
 }
 
 SIMD_CLONES void
-attn_tile_add(const struct attn_tile *tile, const float *const q[2], const uint32_t seen[2],
-              float scale, struct attn_state *const state[2], uint32_t D)
+attn_tile_add(const struct attn_tile *tile, const float *q, const uint32_t *seen, uint32_t count,
+              float scale, struct attn_lanes *lanes, uint32_t D)
 {
-    f32x8 scores[2][KEY_VECTORS] = {{{0}}}, lower = {0};
-    float weights[2][ATTN_TILE], factor[2];
+    struct group group;
 
-    tile_scores(tile->keys, q, scores, D);
-    for (int k = 0; k < 2; k++) {
-        float m_old = state[k]->m;
+    for (uint32_t first = 0; first < count; first += GROUP) {
+        look(&group, &seen[first], count - first);
+        if (group.seen_max == 0) {
+            continue;
+        }
+        if (count - first <= SIMD_F32) {
+            add_group(tile, q, scale, lanes, first, D, &group, 1);
+        } else {
+            add_group(tile, q, scale, lanes, first, D, &group, GROUP_VECTORS);
+        }
+    }
+}
 
-        tile_raise_max(scores[k], seen[k], scale, state[k]);
-        lower[k] =
-            m_old - state[k]->m; /* -inf minus -inf gives NaN only where all scores are -inf */
+/* --- partials ------------------------------------------------------------------------------- */
+
+static uint32_t
+whole_vectors(uint32_t count)
+{
+    return (count + SIMD_F32 - 1) / SIMD_F32 * SIMD_F32;
+}
+
+void
+attn_lanes_reset(struct attn_lanes *lanes, uint32_t count, uint32_t D)
+{
+    uint32_t n = whole_vectors(count);
+
+    for (uint32_t d = 0; d < D; d++) {
+        memset(lanes->o[d], 0, n * sizeof(float));
     }
-    simd_exp(&lower, &lower);
-    for (int k = 0; k < 2; k++) {
-        factor[k] = lower[k]; /* exp(-inf) = 0 for the first tile */
-        tile_weights(scores[k], factor[k], state[k], weights[k]);
+    for (uint32_t i = 0; i < n; i++) {
+        lanes->m[i] = -INFINITY;
+        lanes->l[i] = 0.0f;
     }
-    for (uint32_t first = 0; first < D; first += O_VECTORS * SIMD_F32) {
-        tile_values(tile, weights, factor, seen, state, first);
+}
+
+/* The factors of two partials, the second no identity, and the m and l of both. */
+static void
+join(float *into_m, float *into_l, float m, float l, float *old_scale, float *new_scale)
+{
+    float m_new = m > *into_m ? m : *into_m;
+
+    /* One of them is exp(0). */
+    *old_scale = *into_m == m_new ? 1.0f : expf(*into_m - m_new);
+    *new_scale = m == m_new ? 1.0f : expf(m - m_new);
+    *into_l = *into_l * *old_scale + l * *new_scale;
+    *into_m = m_new;
+}
+
+/* The one expression of both merges, so that both round alike. */
+SIMD_INLINE void
+blend(f32x8 *into, const f32x8 *o, const f32x8 *old_scale, const f32x8 *new_scale)
+{
+    f32x8 scaled = *o * *new_scale;
+
+    *into = *into * *old_scale + scaled;
+}
+
+SIMD_CLONES static void
+blend_lanes(struct attn_lanes *into, const struct attn_lanes *part, const float *old_scale,
+            const float *new_scale, uint32_t count, uint32_t D)
+{
+    for (uint32_t first = 0; first < count; first += SIMD_F32) {
+        const f32x8 zero = {0};
+        f32x8 l, a, b;
+        i32x8 is_empty;
+
+        simd_load(&l, &part->l[first]);
+        simd_load(&a, &old_scale[first]);
+        simd_load(&b, &new_scale[first]);
+        is_empty = l == zero;
+        for (uint32_t d = 0; d < D; d++) {
+            f32x8 before, after, o;
+
+            simd_load(&before, &into->o[d][first]);
+            simd_load(&o, &part->o[d][first]);
+            after = before;
+            blend(&after, &o, &a, &b);
+            simd_select(&after, &is_empty, &before, &after);
+            simd_store(&into->o[d][first], &after);
+        }
+    }
+}
+
+void
+attn_lanes_merge(struct attn_lanes *into, const struct attn_lanes *part, uint32_t count, uint32_t D)
+{
+    float old_scale[ATTN_ITEMS] = {0}, new_scale[ATTN_ITEMS] = {0};
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (part->l[i] != 0.0f) {
+            join(&into->m[i], &into->l[i], part->m[i], part->l[i], &old_scale[i], &new_scale[i]);
+        }
+    }
+    blend_lanes(into, part, old_scale, new_scale, count, D);
+}
+
+void
+attn_state_reset(struct attn_state *state)
+{
+    memset(state->o, 0, sizeof(state->o));
+    state->m = -INFINITY;
+    state->l = 0.0f;
+}
+
+SIMD_CLONES static void
+blend_state(float *into, const float *o, float old_scale, float new_scale, uint32_t D)
+{
+    const f32x8 zero = {0}, old_scales = zero + old_scale, new_scales = zero + new_scale;
+
+    for (uint32_t d = 0; d < D; d += SIMD_F32) {
+        uint32_t n = D - d < SIMD_F32 ? D - d : SIMD_F32;
+        f32x8 a = {0}, b = {0};
+
+        memcpy(&a, &into[d], n * sizeof(float));
+        memcpy(&b, &o[d], n * sizeof(float));
+        blend(&a, &b, &old_scales, &new_scales);
+        memcpy(&into[d], &a, n * sizeof(float));
+    }
+}
+
+void
+attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint32_t D)
+{
+    float old_scale, new_scale;
+
+    if (l == 0.0f) {
+        return; /* the identity */
+    }
+    join(&into->m, &into->l, m, l, &old_scale, &new_scale);
+    blend_state(into->o, o, old_scale, new_scale, D);
+}
+
+void
+attn_output(const float *o, float l, float *out, uint32_t D)
+{
+    float inverse = l == 0.0f ? 0.0f : 1.0f / l;
+
+    for (uint32_t d = 0; d < D; d++) {
+        out[d] = o[d] * inverse;
     }
 }

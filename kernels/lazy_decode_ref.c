@@ -2,8 +2,6 @@
 /* The unit of work is one partial of one key/value head. */
 #include "kernels/lazy_decode.h"
 
-#include <string.h>
-
 #include "kernels/attn_row.h"
 
 static uint32_t
@@ -91,9 +89,11 @@ lazy_decode_unit(const struct lazy_decode_args *args, const struct rope_table *t
         for (uint32_t g = 0; g < items.count; g++) {
             size_t at = (size_t)partial * H + items.kv_head * G + first + g;
 
-            memcpy(&args->o[at * D], scratch.part[g].o, D * sizeof(float));
-            args->ml[at * 2] = scratch.part[g].m;
-            args->ml[at * 2 + 1] = scratch.part[g].l;
+            for (uint32_t d = 0; d < D; d++) {
+                args->o[at * D + d] = scratch.part.o[d][g];
+            }
+            args->ml[at * 2] = scratch.part.m[g];
+            args->ml[at * 2 + 1] = scratch.part.l[g];
         }
     }
 }

@@ -3,6 +3,7 @@
 #include "kernels/lazy_prefill.h"
 
 #include "kernels/attn_row.h"
+#include "kernels/transpose.h"
 
 static uint32_t
 units_of_seq(const struct attn_desc *desc, const struct attn_seq *seq)
@@ -57,29 +58,24 @@ lazy_prefill_unit(const struct lazy_prefill_args *args, const struct rope_table 
     struct attn_items items = items_of_unit(desc, unit);
     uint32_t D = desc->layout.D, G = desc->H / desc->layout.Hkv;
     struct attn_scratch scratch;
-    struct attn_state states[ATTN_ITEMS];
+    struct attn_lanes all;
 
-    for (uint32_t i = 0; i < items.count; i++) {
-        attn_state_reset(&states[i]);
-    }
+    attn_lanes_reset(&all, items.count, D);
     for (uint32_t s = 0; s < items.seq->n_segs; s++) {
         const struct attn_segment *seg = &desc->segs[items.seq->seg_first + s];
         uint64_t visible = attn_items_rotate(desc, table, args->q, items, seg, &scratch);
 
         for (uint32_t chunk = 0; (uint64_t)chunk * LAZY_DECODE_CHUNK < visible; chunk++) {
             attn_items_chunk(desc, items, seg, chunk, &scratch);
-            for (uint32_t i = 0; i < items.count; i++) {
-                const struct attn_state *part = &scratch.part[i];
-
-                attn_state_merge(&states[i], part->o, part->m, part->l, D);
-            }
+            attn_lanes_merge(&all, &scratch.part, items.count, D);
         }
     }
+    transpose(all.o[0], ATTN_ITEMS, D, items.count, scratch.rows[0], ATTN_D_MAX);
     for (uint32_t i = 0; i < items.count; i++) {
         size_t row = items.seq->row_first + (items.first + i) / G;
         uint32_t head = items.kv_head * G + (items.first + i) % G;
 
-        attn_state_output(&states[i], (float *)args->out + (row * desc->H + head) * D, D);
+        attn_output(scratch.rows[i], all.l[i], (float *)args->out + (row * desc->H + head) * D, D);
     }
 }
 
