@@ -39,6 +39,11 @@ fill_sampling(Kvasir__V1__Sampling *wire, const struct sampling *sampling)
     wire->stop = (char **)(uintptr_t)sampling->stops;
     wire->has_logprobs = sampling->has_logprobs;
     wire->logprobs = sampling->logprobs;
+    wire->has_frequency_penalty = wire->has_presence_penalty = wire->has_min_tokens = true;
+    wire->frequency_penalty = sampling->frequency_penalty;
+    wire->presence_penalty = sampling->presence_penalty;
+    wire->min_tokens = sampling->min_tokens;
+    wire->json_schema = sampling->json_schema;
 }
 
 /* The variable parts of an Assign; one allocation each, freed after packing. */
@@ -46,6 +51,7 @@ struct assign_parts {
     Kvasir__V1__Build *builds, **build_list;
     Kvasir__V1__AssignSegment *segments, **segment_list;
     Kvasir__V1__Sampling sampling;
+    Kvasir__V1__LogitBias *biases, **bias_list;
 };
 
 static void
@@ -55,17 +61,24 @@ free_parts(struct assign_parts *parts)
     mem_free(parts->build_list);
     mem_free(parts->segments);
     mem_free(parts->segment_list);
+    mem_free(parts->biases);
+    mem_free(parts->bias_list);
 }
 
 static bool
-allocate_parts(struct assign_parts *parts, size_t builds, size_t segments)
+allocate_parts(struct assign_parts *parts, size_t builds, const struct session *session)
 {
+    size_t segments = session->segment_count;
+    size_t biases = session->prompt.sampling.bias_count;
+
+    parts->biases = mem_zalloc(biases, sizeof(*parts->biases));
+    parts->bias_list = mem_zalloc(biases, sizeof(*parts->bias_list));
     parts->builds = mem_zalloc(builds, sizeof(*parts->builds));
     parts->build_list = mem_zalloc(builds, sizeof(*parts->build_list));
     parts->segments = mem_zalloc(segments, sizeof(*parts->segments));
     parts->segment_list = mem_zalloc(segments, sizeof(*parts->segment_list));
     return parts->builds != NULL && parts->build_list != NULL && parts->segments != NULL
-           && parts->segment_list != NULL;
+           && parts->segment_list != NULL && parts->biases != NULL && parts->bias_list != NULL;
 }
 
 static void
@@ -121,6 +134,22 @@ fill_segments(struct assign_parts *parts, const struct session *session)
     }
 }
 
+static void
+fill_biases(struct assign_parts *parts, const struct sampling *sampling)
+{
+    for (uint32_t i = 0; i < sampling->bias_count; i++) {
+        Kvasir__V1__LogitBias *bias = &parts->biases[i];
+
+        kvasir__v1__logit_bias__init(bias);
+        bias->has_id = bias->has_bias = true;
+        bias->id = sampling->biases[i].id;
+        bias->bias = sampling->biases[i].bias;
+        parts->bias_list[i] = bias;
+    }
+    parts->sampling.n_logit_bias = sampling->bias_count;
+    parts->sampling.logit_bias = parts->bias_list;
+}
+
 /* Documents only, when it is a warm-up. */
 static void
 fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
@@ -130,6 +159,7 @@ fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
 
     fill_segments(parts, session);
     fill_sampling(&parts->sampling, &session->prompt.sampling);
+    fill_biases(parts, &session->prompt.sampling);
     assign->has_request = true;
     assign->request = session->id;
     assign->n_segments = session->segment_count;
@@ -173,7 +203,7 @@ send_assign(struct kvasird *d, const struct sched_action *action)
     Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
     struct assign_parts parts = {0};
 
-    if (allocate_parts(&parts, action->build_count, action->session->segment_count)) {
+    if (allocate_parts(&parts, action->build_count, action->session)) {
         fill_builds(&parts, action);
         assign.n_builds = action->build_count;
         assign.builds = parts.build_list;

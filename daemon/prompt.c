@@ -16,5 +16,7 @@ prompt_deinit(struct prompt *prompt)
     for (uint32_t i = 0; i < prompt->sampling.stop_count; i++) {
         mem_free(prompt->sampling.stops[i]);
     }
+    mem_free(prompt->sampling.biases);
+    mem_free(prompt->sampling.json_schema);
     *prompt = (struct prompt){0};
 }

@@ -17,10 +17,16 @@
 #define SAMPLING_STOPS_MAX          16
 #define SAMPLING_STOP_BYTES_MAX     256
 #define SAMPLING_LOGPROBS_MAX       20
+#define SAMPLING_BIASES_MAX         1024
 #define PROMPT_PRIORITY_DEFAULT     50
 #define PROMPT_PRIORITY_MAX         100
 #define PROMPT_SALT_BYTES_MAX       64
 #define PROMPT_NAME_BYTES_MAX       256 /* a client's own id of a document */
+
+struct sampling_bias {
+    uint32_t id;
+    float bias;
+};
 
 /* How the answer is drawn; every field is set. */
 struct sampling {
@@ -34,7 +40,12 @@ struct sampling {
     char *stops[SAMPLING_STOPS_MAX]; /* owned */
     uint32_t stop_count;
     bool has_logprobs;
-    uint32_t logprobs; /* alternatives a token */
+    uint32_t logprobs;            /* alternatives a token */
+    struct sampling_bias *biases; /* [bias_count], owned */
+    uint32_t bias_count;
+    float frequency_penalty, presence_penalty; /* 0 is off */
+    uint32_t min_tokens;                       /* 0 is off */
+    char *json_schema;                         /* owned; NULL: any text */
     bool ignore_end;
     bool has_max_tokens; /* the client named it; a default one bends to the context */
 };

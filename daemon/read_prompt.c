@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "daemon/registry.h"
 #include "daemon/sched.h"
+#include "model/grammar.h"
 
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/rag.pb-c.h"
@@ -72,6 +73,45 @@ read_stops(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
 }
 
 static enum status
+read_biases(const Kvasir__V1__Sampling *wire, uint32_t vocab_size, struct sampling *sampling)
+{
+    if (wire->n_logit_bias > SAMPLING_BIASES_MAX) {
+        return ERR(ST_INVALID, "sampling.logit_bias has %zu ids: the limit is %d",
+                   wire->n_logit_bias, SAMPLING_BIASES_MAX);
+    }
+    sampling->biases = mem_zalloc(wire->n_logit_bias, sizeof(*sampling->biases));
+    if (sampling->biases == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for logit_bias");
+    }
+    for (size_t i = 0; i < wire->n_logit_bias; i++) {
+        const Kvasir__V1__LogitBias *from = wire->logit_bias[i];
+
+        if (from->id >= vocab_size) {
+            return ERR(ST_INVALID, "sampling.logit_bias names id %u: the vocabulary has %u",
+                       from->id, vocab_size);
+        }
+        TRY(check_range("logit_bias", (double)from->bias, -100, 100, false));
+        sampling->biases[sampling->bias_count++] = (struct sampling_bias){from->id, from->bias};
+    }
+    return ST_OK;
+}
+
+/* Compiled here so that the client hears what is wrong with it; the worker compiles it again. */
+static enum status
+read_schema(const char *schema, struct sampling *sampling)
+{
+    struct grammar *grammar = NULL;
+
+    if (schema == NULL) {
+        return ST_OK;
+    }
+    TRY(grammar_compile(schema, strlen(schema), &grammar));
+    grammar_destroy(&grammar);
+    sampling->json_schema = mem_strdup(schema);
+    return sampling->json_schema != NULL ? ST_OK : ERR(ST_NO_MEMORY, "no memory for json_schema");
+}
+
+static enum status
 check_sampling(const struct sampling *sampling)
 {
     TRY(check_count("max_tokens", sampling->max_tokens, 1, SAMPLING_MAX_TOKENS_MAX));
@@ -79,20 +119,17 @@ check_sampling(const struct sampling *sampling)
     TRY(check_range("top_p", (double)sampling->top_p, 0, 1, true));
     TRY(check_range("min_p", (double)sampling->min_p, 0, 1, false));
     TRY(check_range("repetition_penalty", (double)sampling->repetition_penalty, 0, 100, true));
+    TRY(check_range("frequency_penalty", (double)sampling->frequency_penalty, -2, 2, false));
+    TRY(check_range("presence_penalty", (double)sampling->presence_penalty, -2, 2, false));
     return check_count("logprobs", sampling->logprobs, 0, SAMPLING_LOGPROBS_MAX);
 }
 
 static enum status
-read_sampling(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
+read_sampling(const Kvasir__V1__Sampling *wire, uint32_t vocab_size, struct sampling *sampling)
 {
     static const Kvasir__V1__Sampling absent = KVASIR__V1__SAMPLING__INIT;
 
     wire = wire == NULL ? &absent : wire;
-    if (wire->n_logit_bias > 0 || wire->has_frequency_penalty || wire->has_presence_penalty
-        || wire->has_min_tokens || wire->json_schema != NULL) {
-        return ERR(ST_INVALID, "sampling.logit_bias, frequency_penalty, presence_penalty, "
-                               "min_tokens and json_schema are not served by these workers");
-    }
     sampling->has_max_tokens = wire->has_max_tokens;
     sampling->max_tokens = wire->has_max_tokens ? wire->max_tokens : SAMPLING_MAX_TOKENS_DEFAULT;
     sampling->temperature = wire->has_temperature ? wire->temperature : 0;
@@ -107,7 +144,12 @@ read_sampling(const Kvasir__V1__Sampling *wire, struct sampling *sampling)
         && RAND_bytes((unsigned char *)&sampling->seed, sizeof(sampling->seed)) != 1) {
         return ERR(ST_SYSTEM, "no random bytes for a seed");
     }
+    sampling->frequency_penalty = wire->frequency_penalty;
+    sampling->presence_penalty = wire->presence_penalty;
+    sampling->min_tokens = wire->min_tokens;
     TRY(check_sampling(sampling));
+    TRY(read_biases(wire, vocab_size, sampling));
+    TRY(read_schema(wire->json_schema, sampling));
     return read_stops(wire, sampling);
 }
 
@@ -460,7 +502,7 @@ read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uin
         return ERR(ST_INVALID, "priority is %u: the limit is %d", *priority, PROMPT_PRIORITY_MAX);
     }
     TRY(read_salt(work, request->has_salt, request->salt));
-    TRY(read_sampling(request->sampling, &work->prompt.sampling));
+    TRY(read_sampling(request->sampling, work->reader->vocab_size, &work->prompt.sampling));
     work->prompt.sampling.ignore_end = request->ignore_end;
     TRY(read_resume(work, request));
     TRY(request->n_messages > 0 ? read_chat(work, request) : read_raw(work, request));

@@ -2,7 +2,10 @@
 #include "gateway/render.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
+
+#define LOGPROB_NEVER (-9999.0f) /* OpenAI's word for minus infinity, which JSON has not */
 
 /* ---- log probabilities ----------------------------------------------------------------------- */
 
@@ -24,7 +27,7 @@ add_token(struct text *out, const void *bytes, size_t length, float logprob)
     text_add(out, "{\"token\":");
     text_json(out, bytes, length);
     text_add(out, ",\"logprob\":");
-    text_json_float(out, logprob);
+    text_json_float(out, isinf(logprob) ? LOGPROB_NEVER : logprob);
     text_add(out, ",\"bytes\":[");
     for (size_t i = 0; i < length; i++) {
         text_format(out, i == 0 ? "%u" : ",%u", byte[i]);
@@ -89,7 +92,8 @@ add_completion_item(struct render_logprobs *logprobs, const Kvasir__V1__TokenLog
         text_add(&logprobs->tops, i == 0 ? "" : ",");
         text_json(&logprobs->tops, text, length);
         text_add(&logprobs->tops, ":");
-        text_json_float(&logprobs->tops, item->top_logprobs[i]);
+        text_json_float(&logprobs->tops,
+                        isinf(item->top_logprobs[i]) ? LOGPROB_NEVER : item->top_logprobs[i]);
     }
     text_add(&logprobs->tops, "}");
 }

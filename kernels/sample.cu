@@ -102,6 +102,31 @@ load_logits(const float *logits, const sample_params &p, const Row &row, Shared 
     __syncthreads();
 }
 
+// What is added to single logits, and who may not come.  A function of its own: inlined it spills.
+__device__ __noinline__ void
+adjust_logits(const sample_params &p, const Row &row, Shared &s)
+{
+    for (uint32_t i = threadIdx.x; i < p.n_adjusts; i += kThreads) {
+        sample_adjust a = p.adjusts[i]; // each id once: no two threads meet
+        if (a.id < row.V) {
+            float y = row.logit[a.id] + a.delta;
+            if (!(a.delta < INFINITY) || y == INFINITY) {
+                s.is_bad = 1;
+            }
+            row.logit[a.id] = y;
+        }
+    }
+    __syncthreads();
+    if (p.allowed != nullptr) {
+        for (uint32_t v = threadIdx.x; v < row.V; v += kThreads) {
+            if ((__ldg(p.allowed + v / 32) >> (v % 32) & 1) == 0) {
+                row.logit[v] = -INFINITY;
+            }
+        }
+        __syncthreads();
+    }
+}
+
 // The best id (ties to the lowest) and the log of the sum of exp(logit).
 __device__ void
 find_best(const Row &row, Shared &s)
@@ -311,6 +336,9 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const __grid_constant_
     const Row row = {space, (uint32_t *)(space + args.V), args.V};
 
     load_logits(args.logits + (size_t)r * args.V, p, row, s);
+    if (p.n_adjusts > 0 || p.allowed != nullptr) {
+        adjust_logits(p, row, s);
+    }
     find_best(row, s);
     if (s.is_bad || s.high == -INFINITY) {
         if (threadIdx.x == 0) {

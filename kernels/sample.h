@@ -2,7 +2,8 @@
 /* sample - the next token of each row from its logits.
  *
  * Order of steps, per row: repetition penalty on the ids in `history` (logit / r if positive,
- * logit * r if negative; each id once); log-softmax of these logits gives the reported log
+ * logit * r if negative; each id once); what `adjusts` adds, -inf for a ban; ids without their bit
+ * in `allowed` go; log-softmax of these logits gives the reported log
  * probabilities; temperature; top_k; softmax; top_p (smallest set whose mass reaches p, the
  * crossing token included); min_p (tokens below min_p * max probability go); draw.  temperature 0
  * is greedy, ties to the lowest id.  The draw uses a counter-based generator of (seed, counter),
@@ -23,6 +24,11 @@ extern "C" {
 #define SAMPLE_LOGPROBS_MAX 20
 #define SAMPLE_REFUSED      UINT32_MAX /* CUDA says so by this id of a row */
 
+struct sample_adjust {
+    uint32_t id;
+    float delta; /* added to the logit; -INFINITY bans the id; NaN and +INFINITY are ST_INVALID */
+};
+
 struct sample_params {
     float temperature;        /* 0 = greedy; < 0 is ST_INVALID */
     uint32_t top_k;           /* 0 = off */
@@ -33,7 +39,10 @@ struct sample_params {
     uint64_t counter;
     const uint32_t *history; /* [n_history] ids that the penalty applies to */
     uint32_t n_history;
-    uint32_t n_logprobs; /* alternatives to report, <= SAMPLE_LOGPROBS_MAX */
+    uint32_t n_adjusts;
+    const struct sample_adjust *adjusts; /* [n_adjusts], each id once */
+    const uint32_t *allowed;             /* a bit for each id, [(V + 31) / 32]; NULL: all are */
+    uint32_t n_logprobs;                 /* alternatives to report, <= SAMPLE_LOGPROBS_MAX */
 };
 
 struct sample_result {

@@ -52,7 +52,27 @@ check_params(uint32_t r, const struct sample_params *p, uint32_t V)
                        p->history[i], V);
         }
     }
+    for (uint32_t i = 0; i < p->n_adjusts; i++) {
+        if (p->adjusts[i].id >= V || !(p->adjusts[i].delta < INFINITY)) {
+            return ERR(ST_INVALID, "row %u: adjusts id %u by %g, the vocabulary has %u", r,
+                       p->adjusts[i].id, (double)p->adjusts[i].delta, V);
+        }
+    }
     return ST_OK;
+}
+
+/* What is added, and who may not come. */
+static void
+adjust_logits(const struct sample_params *p, struct row *row)
+{
+    for (uint32_t i = 0; i < p->n_adjusts; i++) {
+        row->logit[p->adjusts[i].id] += p->adjusts[i].delta;
+    }
+    for (uint32_t v = 0; p->allowed != NULL && v < row->V; v++) {
+        if ((p->allowed[v / 32] >> (v % 32) & 1) == 0) {
+            row->logit[v] = -INFINITY;
+        }
+    }
 }
 
 /* Copies the logits and applies the repetition penalty; each id once, because it starts from
@@ -262,10 +282,11 @@ sample_row(uint32_t r, const float *logits, const struct sample_params *p, struc
 {
     TRY(check_params(r, p, row->V));
     TRY(load_logits(r, logits, p, row));
+    adjust_logits(p, row);
     uint32_t best = argmax(row);
 
     if (row->logit[best] == -INFINITY) {
-        return ERR(ST_INVALID, "row %u: every logit is -inf", r);
+        return ERR(ST_INVALID, "row %u: every logit is -inf, or no id is allowed", r);
     }
     double log_sum = row->logit[best] + log(weight_all(row, best, 1.0f));
 

@@ -121,6 +121,7 @@ engine_destroy(struct engine **engine)
     report_deinit(&e->report);
     plan_deinit(&e->plans[0]);
     plan_deinit(&e->plans[1]);
+    grammar_vocabulary_destroy(&e->vocabulary);
     mem_free(e->params);
     if (e->draws != NULL) {
         e->config.ops->release_host(e->config.ops, e->draws);
@@ -254,6 +255,7 @@ draw_tokens(struct engine *engine)
         engine->params[i].history = seq->ids + seq->n_documents;
         engine->params[i].n_history =
             seq->sampling.repetition_penalty != 1.0f ? seq->n_ids - seq->n_documents : 0;
+        constrain_fill(&seq->constrain, &engine->params[i]);
     }
     return llama_draw(engine->llama, 0, n, engine->params, engine->draws);
 }

@@ -118,6 +118,17 @@ admit_build(struct engine *engine, const Kvasir__V1__Build *build, const Kvasir_
     return join_and_admit(engine, seq);
 }
 
+/* Sorting the vocabulary takes some milliseconds; most workers never need it. */
+static enum status
+require_vocabulary(struct engine *engine)
+{
+    if (engine->vocabulary == NULL) {
+        TRY(grammar_vocabulary_new(engine->config.tokenizer, &engine->vocabulary));
+        engine->limits.vocabulary = engine->vocabulary;
+    }
+    return ST_OK;
+}
+
 static enum status
 admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
 {
@@ -125,6 +136,9 @@ admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
 
     if (engine->requests.count >= engine->config.seqs_max) {
         return ERR(ST_INVALID, "over credit: %u requests run", engine->config.seqs_max);
+    }
+    if (assign->sampling != NULL && assign->sampling->json_schema != NULL) {
+        TRY(require_vocabulary(engine));
     }
     TRY(sequence_new_request(assign, &engine->limits, engine->config.tokenizer, &seq));
     return join_and_admit(engine, seq);

@@ -18,6 +18,7 @@
 struct engine {
     struct engine_config config;
     struct sequence_limits limits;
+    struct grammar_vocabulary *vocabulary; /* NULL until a request brings a schema */
     struct llama *llama;
     struct copies copies; /* of the step to come */
 

@@ -46,7 +46,7 @@ struct llama_room {
     size_t block_ids; /* likewise */
     size_t partials;  /* sum of lazy_decode_partials over its single-row sequences */
     size_t copies;    /* blocks to be copied before a step; not llama's */
-    size_t history;   /* sum of n_history over the rows that are sampled */
+    size_t history;   /* words that the rows that are sampled bring: history, adjusts, mask */
 };
 
 /* A step, prepared by the caller in host memory (ops->alloc_host, to be fast) that stays as it is
@@ -90,10 +90,17 @@ enum status llama_forward(struct llama *llama, const struct llama_step *step);
 enum status llama_prepare(struct llama *llama, const struct llama_step *step);
 enum status llama_launch(struct llama *llama, const struct llama_step *step);
 
+/* Words of a mask over V ids. */
+static inline size_t
+llama_mask_words(uint32_t V)
+{
+    return ((size_t)V + 31) / 32;
+}
+
 /* Draws from logits [first, first + count) of the last llama_launch and waits for the device: the
- * step's K and V are complete after it.  Histories are host memory.  A count of 0 only waits.
- * ST_INVALID as sample says.  llama_sample is llama_draw, which enqueues, and llama_wait, which
- * waits for that and for nothing behind it. */
+ * step's K and V are complete after it.  Histories, adjusts and masks are host memory.  A count of
+ * 0 only waits. ST_INVALID as sample says.  llama_sample is llama_draw, which enqueues, and
+ * llama_wait, which waits for that and for nothing behind it. */
 enum status llama_sample(struct llama *llama, uint32_t first, uint32_t count,
                          const struct sample_params *params, struct sample_result *results);
 enum status llama_draw(struct llama *llama, uint32_t first, uint32_t count,

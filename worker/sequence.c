@@ -211,8 +211,14 @@ sequence_new_build(const Kvasir__V1__Build *build, const Kvasir__V1__Assign *ass
 /* Checked here and not only in the kernel: a bad parameter must not cost others their step.
  * Written so that NaN is refused. */
 static enum status
-fill_sampling(struct sequence *seq, const Kvasir__V1__Assign *assign)
+fill_sampling(struct sequence *seq, const Kvasir__V1__Assign *assign,
+              const struct sequence_limits *limits, const struct tokenizer *tokenizer)
 {
+    struct constrain_limits constrain_limits = {
+        .tokenizer = tokenizer,
+        .vocabulary = limits->vocabulary,
+        .vocab_size = limits->vocab_size,
+    };
     const Kvasir__V1__Sampling *s = assign->sampling;
 
     if (s == NULL) {
@@ -251,6 +257,7 @@ fill_sampling(struct sequence *seq, const Kvasir__V1__Assign *assign)
         return ERR(ST_INVALID, "%zu tokens sent of max_tokens %" PRIu32 ": nothing left to draw",
                    assign->n_sent_ids, s->max_tokens);
     }
+    TRY(constrain_init(&seq->constrain, s, &constrain_limits));
     return answer_init(&seq->answer, s->stop, s->n_stop);
 }
 
@@ -262,6 +269,7 @@ replay(struct sequence *seq, const Kvasir__V1__Assign *assign, const struct toke
 
     for (size_t i = 0; i < assign->n_sent_ids; i++) {
         bytes += answer_push(&seq->answer, tokenizer, assign->sent_ids[i], seq->text);
+        constrain_take(&seq->constrain, assign->sent_ids[i]);
     }
     if (bytes != assign->sent_text_bytes || seq->answer.is_stopped) {
         return ERR(ST_INVALID, "%zu sent tokens give %" PRIu64 " bytes of text%s, not %" PRIu32,
@@ -309,7 +317,7 @@ fill_request(struct sequence *seq, const Kvasir__V1__Assign *assign,
     seq->n_ids = (uint32_t)total;
     seq->n_prompt = (uint32_t)assign->n_query_ids;
     TRY(fill_segments(seq, assign, assign->n_segments, limits));
-    TRY(fill_sampling(seq, assign));
+    TRY(fill_sampling(seq, assign, limits, tokenizer));
     TRY(sequence_grant(seq, assign->own_block_ids, assign->n_own_block_ids, limits));
     TRY(copy_ids(assign->query_ids, assign->n_query_ids, limits->vocab_size, "query token",
                  seq->ids));
@@ -350,6 +358,7 @@ sequence_destroy(struct sequence **seq)
     mem_free((*seq)->blocks);
     mem_free((*seq)->source_blocks);
     answer_deinit(&(*seq)->answer);
+    constrain_deinit(&(*seq)->constrain);
     MEM_FREE(*seq);
 }
 
@@ -361,7 +370,8 @@ sequence_room(const struct sequence *seq, uint32_t block_tokens)
         .block_ids = (size_t)seq->n_doc_blocks + seq->n_blocks,
         .partials = div_up(seq->n_blocks * block_tokens, LAZY_DECODE_CHUNK),
         .copies = seq->is_copy ? seq->n_blocks : 0,
-        .history = seq->sampling.repetition_penalty != 1.0f ? seq->ids_max : 0,
+        .history = (seq->sampling.repetition_penalty != 1.0f ? seq->ids_max : 0)
+                   + constrain_words(&seq->constrain),
     };
 
     for (uint32_t i = 0; i < seq->n_segs; i++) {
@@ -374,18 +384,24 @@ static void
 report_logprob(struct sequence *seq, const struct tokenizer *tokenizer)
 {
     Kvasir__V1__TokenLogprob *out = &seq->logprob;
-    struct detokenizer alone = {.has_started = true};
-    size_t length = detokenizer_push(tokenizer, &alone, seq->draw.id, seq->logprob_text);
+    size_t length;
+    const char *text = tokenizer_text(tokenizer, seq->draw.id, &length);
 
-    length += detokenizer_finish(&alone, seq->logprob_text + length);
     out->has_id = true;
     out->id = seq->draw.id;
     out->has_text = true;
-    out->text = (ProtobufCBinaryData){.len = length, .data = (uint8_t *)seq->logprob_text};
+    out->text = (ProtobufCBinaryData){.len = length, .data = (uint8_t *)(uintptr_t)text};
     out->has_logprob = true;
     out->logprob = seq->draw.logprob;
     out->n_top_ids = seq->draw.n_top;
     out->top_ids = seq->draw.top_ids;
+    for (uint32_t i = 0; i < seq->draw.n_top; i++) { /* only packed, never written */
+        text = tokenizer_text(tokenizer, seq->draw.top_ids[i], &length);
+        seq->top_texts[i] =
+            (ProtobufCBinaryData){.len = length, .data = (uint8_t *)(uintptr_t)text};
+    }
+    out->n_top_texts = seq->draw.n_top;
+    out->top_texts = seq->top_texts;
     out->n_top_logprobs = seq->draw.n_top;
     out->top_logprobs = seq->draw.top_logprobs;
     seq->result.n_logprobs = 1;
@@ -402,6 +418,7 @@ sequence_take(struct sequence *seq, const struct tokenizer *tokenizer)
 
     assert(seq->n_ids < seq->ids_max && seq->n_cached == seq->n_ids);
     seq->ids[seq->n_ids++] = id;
+    constrain_take(&seq->constrain, id);
     kvasir__v1__step_result__init(result);
     result->has_finish = true;
     result->finish = KVASIR__V1__FINISH_REASON__FINISH_NONE;

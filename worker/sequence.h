@@ -16,6 +16,7 @@
 #include "common/status.h"
 #include "kernels/sample.h"
 #include "worker/answer.h"
+#include "worker/constrain.h"
 #include "worker/llama.h"
 
 #include "kvasir/v1/worker.pb-c.h"
@@ -27,6 +28,7 @@ struct sequence_limits {
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t vocab_size;
+    const struct grammar_vocabulary *vocabulary; /* NULL: no schema can be held to */
 };
 
 struct sequence_segment {
@@ -65,6 +67,7 @@ struct sequence {
     uint64_t source_build;   /* the source is readable only after this build; 0: it is */
 
     struct sample_params sampling; /* history and counter are set per draw */
+    struct constrain constrain;
     struct answer answer;
     uint32_t max_tokens; /* of the whole answer */
     bool has_logprobs;
@@ -81,7 +84,7 @@ struct sequence {
     Kvasir__V1__TokenLogprob logprob;
     Kvasir__V1__TokenLogprob *logprobs[1];
     char text[2 * ANSWER_OUT_MAX];
-    char logprob_text[2 * DETOKENIZER_OUT_MAX];
+    ProtobufCBinaryData top_texts[SAMPLE_LOGPROBS_MAX];
     struct sample_result draw;
 };
 

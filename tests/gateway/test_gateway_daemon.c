@@ -264,6 +264,87 @@ START_TEST(a_client_that_goes_gives_its_blocks_back_within_two_steps)
 }
 END_TEST
 
+START_TEST(a_response_format_makes_any_model_write_json_of_the_schema)
+{
+    struct rig rig = start(NULL);
+
+    for (int seed = 0; seed < 4; seed++) {
+        char body[1024];
+
+        (void)snprintf(
+            body, sizeof(body),
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":400,\"seed\":%d,"
+            "\"temperature\":%d,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+            "\"name\":\"p\",\"schema\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":"
+            "\"string\",\"maxLength\":12},\"kind\":{\"enum\":[\"a\",\"ab\"]},\"n\":{\"type\":"
+            "\"integer\"}},\"required\":[\"name\",\"kind\",\"n\"]}}}}",
+            seed, seed % 3);
+        struct json_object *root = ask(&rig, "POST", CHAT, body, 200);
+        struct json_object *value =
+            gateway_json(gateway_text_at(root, "choices.0.message.content"));
+
+        ck_assert_str_eq(gateway_text_at(root, "choices.0.finish_reason"), "stop");
+        (void)gateway_text_at(value, "name");
+        ck_assert_int_eq(gateway_text_at(value, "kind")[0], 'a');
+        (void)gateway_number_at(value, "n");
+        json_object_put(value);
+        json_object_put(root);
+    }
+    struct json_object *root =
+        ask(&rig, "POST", CHAT,
+            "{" ASK ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":"
+            "{\"type\":\"integer\",\"minimum\":3}}}}",
+            400);
+
+    ck_assert_ptr_nonnull(strstr(gateway_text_at(root, "error.message"), "minimum"));
+    json_object_put(root);
+    stop(&rig);
+}
+END_TEST
+
+START_TEST(logit_bias_seed_and_stop_do_what_they_say)
+{
+    struct rig rig = start(NULL);
+    struct json_object *root = ask(&rig, "POST", "/tokenize", "{\"prompt\":\"q\"}", 200);
+    char body[512];
+
+    (void)snprintf(body, sizeof(body),
+                   "{" ASK ",\"temperature\":0,\"logit_bias\":{\"%d\":100},\"logprobs\":true,"
+                   "\"top_logprobs\":1}",
+                   (int)gateway_number_at(root, "tokens.0"));
+    json_object_put(root);
+    root = ask(&rig, "POST", CHAT, body, 200);
+    ck_assert_str_eq(gateway_text_at(root, "choices.0.message.content"), "qqqq");
+    ck_assert_str_eq(gateway_text_at(root, "choices.0.finish_reason"), "length");
+    ck_assert_str_eq(gateway_text_at(root, "choices.0.logprobs.content.0.token"), "q");
+    ck_assert_str_eq(gateway_text_at(root, "choices.0.logprobs.content.0.top_logprobs.0.token"),
+                     "q");
+    json_object_put(root);
+    (void)snprintf(body + strlen(body) - 1, sizeof(body) - strlen(body), ",\"stop\":[\"qqq\"]}");
+    root = ask(&rig, "POST", CHAT, body, 200);
+    ck_assert_str_eq(gateway_text_at(root, "choices.0.message.content"), "");
+    ck_assert_str_eq(gateway_text_at(root, "choices.0.finish_reason"), "stop");
+    json_object_put(root);
+    struct json_object *same[2];
+
+    for (int i = 0; i < 2; i++) {
+        same[i] = ask(&rig, "POST", CHAT,
+                      "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":12,"
+                      "\"temperature\":2,\"seed\":5,\"n\":2,\"ignore_eos\":true}",
+                      200);
+    }
+    ck_assert_str_eq(gateway_text_at(same[0], "choices.0.message.content"),
+                     gateway_text_at(same[1], "choices.0.message.content"));
+    ck_assert_str_eq(gateway_text_at(same[0], "choices.1.message.content"),
+                     gateway_text_at(same[1], "choices.1.message.content"));
+    ck_assert_str_ne(gateway_text_at(same[0], "choices.0.message.content"),
+                     gateway_text_at(same[0], "choices.1.message.content"));
+    json_object_put(same[0]);
+    json_object_put(same[1]);
+    stop(&rig);
+}
+END_TEST
+
 static void
 run_ctl(const struct host *host, const char *command)
 {
@@ -296,4 +377,6 @@ CHECK_MAIN("gateway_daemon", cached_tokens_are_those_that_were_read_and_not_buil
            tenants_share_nothing_and_strangers_get_nothing, text_becomes_tokens_and_tokens_text,
            no_event_ends_within_a_character,
            a_client_that_goes_gives_its_blocks_back_within_two_steps,
+           a_response_format_makes_any_model_write_json_of_the_schema,
+           logit_bias_seed_and_stop_do_what_they_say,
            health_is_503_without_a_worker_and_while_something_drains)

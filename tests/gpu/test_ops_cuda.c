@@ -354,6 +354,8 @@ START_TEST(sampling_agrees_with_its_twin)
     const uint32_t V = (uint32_t)gpu_cases(3001, 49152), R = (uint32_t)gpu_cases(7, 64);
     float *logits = malloc((size_t)R * V * sizeof(*logits));
     uint32_t history[8] = {5, 5, 100, V - 1, 7, 7, 7, 0};
+    const struct sample_adjust adjusts[3] = {{5, 3.0f}, {V - 1, -2.5f}, {17, -INFINITY}};
+    uint32_t *allowed = malloc((V + 31) / 32 * sizeof(*allowed));
     struct sample_params params[64];
     struct sample_result want[64], got[64];
     void *workspace, *d_results;
@@ -362,6 +364,9 @@ START_TEST(sampling_agrees_with_its_twin)
 
     for (size_t i = 0; i < (size_t)R * V; i++) {
         logits[i] = (float)(random_u32() % 1000000) / 50000.0f - 10.0f;
+    }
+    for (uint32_t i = 0; i < (V + 31) / 32; i++) {
+        allowed[i] = random_u32() & random_u32();
     }
     for (uint32_t r = 0; r < R; r++) {
         params[r] = (struct sample_params){.temperature = r % 4 == 0 ? 0.0f : 0.3f * (float)(r % 4),
@@ -373,12 +378,19 @@ START_TEST(sampling_agrees_with_its_twin)
                                            .counter = r,
                                            .history = history,
                                            .n_history = 8,
+                                           .adjusts = adjusts,
+                                           .n_adjusts = r % 4 == 3 ? 3 : 0,
+                                           .allowed = r % 5 == 1 ? allowed : NULL,
                                            .n_logprobs = r % 6};
     }
     CHECK_OK(sample_ref((struct sample_args){logits, params, want, host_workspace, R, V}));
     void *d_history = to_device(history, sizeof(history));
+    void *d_adjusts = to_device(adjusts, sizeof(adjusts));
+    void *d_allowed = to_device(allowed, (V + 31) / 32 * sizeof(*allowed));
     for (uint32_t r = 0; r < R; r++) {
         params[r].history = d_history;
+        params[r].adjusts = d_adjusts;
+        params[r].allowed = params[r].allowed == NULL ? NULL : d_allowed;
     }
     void *d_logits = to_device(logits, (size_t)R * V * sizeof(*logits));
     void *d_params = to_device(params, sizeof(params));
@@ -411,7 +423,9 @@ START_TEST(sampling_agrees_with_its_twin)
     CHECK_OK(gpu->download(gpu, got, d_results, sizeof(got)));
     CHECK_OK(gpu->finish(gpu));
     ck_assert_uint_eq(got[0].id, SAMPLE_REFUSED);
-    release_all((const void *[]){d_history, d_logits, d_params, d_results, workspace, NULL});
+    release_all((const void *[]){d_history, d_adjusts, d_allowed, d_logits, d_params, d_results,
+                                 workspace, NULL});
+    free(allowed);
     free(logits);
     free(host_workspace);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/philox.h"
@@ -363,10 +364,64 @@ START_TEST(a_whole_vocabulary_is_summed_to_a_float)
 }
 END_TEST
 
+START_TEST(adjustments_are_added_after_the_penalty_and_bans_hold)
+{
+    const float logits[] = {2, 4, 1, 0};
+    const uint32_t history[] = {1};
+    const struct sample_adjust adjusts[] = {{0, 1.5f}, {1, 1.0f}, {3, -INFINITY}};
+    struct sample_params params = greedy;
+    struct sample_result result;
+
+    params.repetition_penalty = 2;
+    params.history = history;
+    params.n_history = 1;
+    params.adjusts = adjusts;
+    params.n_adjusts = 3;
+    params.n_logprobs = 4;
+    ck_assert_int_eq(sample_one(logits, 4, params, &result), ST_OK);
+    ck_assert_uint_eq(result.id, 0); /* 3.5 against 4 / 2 + 1 */
+    ck_assert_float_eq_tol(result.logprob - result.top_logprobs[1], 0.5f, 1e-6f);
+    ck_assert_uint_eq(result.top_ids[1], 1);
+    ck_assert_uint_eq(result.top_ids[3], 3);
+    ck_assert(isinf(result.top_logprobs[3]));
+}
+END_TEST
+
+START_TEST(only_allowed_ids_are_drawn_and_without_one_the_row_is_refused)
+{
+    enum {
+        V = 70
+    };
+    float logits[V] = {0};
+    uint32_t allowed[3] = {0, 0, 0}, count[V];
+    struct sample_params params = plain;
+    struct sample_result result;
+
+    allowed[1] = 1u << 3; /* 35 */
+    allowed[2] = 1u << 2; /* 66 */
+    params.allowed = allowed;
+    logits[7] = 30; /* the best one may not come */
+    draw_many(logits, V, params, 200, count);
+    ck_assert_uint_eq(count[35] + count[66], 200);
+    ck_assert(count[35] > 50 && count[66] > 50);
+    params.top_k = 5;
+    params.top_p = 0.9f;
+    draw_many(logits, V, params, 50, count);
+    ck_assert_uint_eq(count[35] + count[66], 50);
+    ck_assert_int_eq(sample_one(logits, V, params, &result), ST_OK);
+    ck_assert_float_eq_tol(result.logprob, logf(0.5f), 1e-5f);
+    allowed[1] = allowed[2] = 0;
+    ck_assert_int_eq(sample_one(logits, V, params, &result), ST_INVALID);
+    ck_assert_ptr_nonnull(strstr(status_detail(), "no id is allowed"));
+}
+END_TEST
+
 CHECK_MAIN("sample", philox_gives_the_published_words,
            greedy_takes_the_largest_and_the_lowest_id_of_equals,
            log_probabilities_are_those_of_the_softmax_at_temperature_one,
            the_penalty_touches_each_id_of_the_history_once,
+           adjustments_are_added_after_the_penalty_and_bans_hold,
+           only_allowed_ids_are_drawn_and_without_one_the_row_is_refused,
            draws_follow_the_softmax_at_their_temperature, top_k_keeps_k_and_the_lower_id_of_equals,
            top_p_keeps_the_token_that_crosses, min_p_is_relative_to_the_best,
            a_draw_depends_on_seed_and_counter_alone,
