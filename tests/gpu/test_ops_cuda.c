@@ -349,6 +349,27 @@ END_TEST
 
 /* --- sampling -------------------------------------------------------------------------------- */
 
+static void
+fill_params(struct sample_params *params, uint32_t R, const uint32_t *history,
+            const struct sample_adjust *adjusts, const uint32_t *allowed)
+{
+    for (uint32_t r = 0; r < R; r++) {
+        params[r] = (struct sample_params){.temperature = r % 4 == 0 ? 0.0f : 0.3f * (float)(r % 4),
+                                           .top_k = r % 3 == 0 ? 50 : 0,
+                                           .top_p = r % 5 == 0 ? 0.9f : 1.0f,
+                                           .min_p = r % 7 == 0 ? 0.02f : 0.0f,
+                                           .repetition_penalty = r % 2 ? 1.0f : 1.3f,
+                                           .seed = 1000 + r,
+                                           .counter = r,
+                                           .history = history,
+                                           .n_history = 8,
+                                           .adjusts = adjusts,
+                                           .n_adjusts = r % 4 == 3 ? 3 : 0,
+                                           .allowed = r % 5 == 1 ? allowed : NULL,
+                                           .n_logprobs = r % 6};
+    }
+}
+
 START_TEST(sampling_agrees_with_its_twin)
 {
     const uint32_t V = (uint32_t)gpu_cases(3001, 49152), R = (uint32_t)gpu_cases(7, 64);
@@ -368,21 +389,7 @@ START_TEST(sampling_agrees_with_its_twin)
     for (uint32_t i = 0; i < (V + 31) / 32; i++) {
         allowed[i] = random_u32() & random_u32();
     }
-    for (uint32_t r = 0; r < R; r++) {
-        params[r] = (struct sample_params){.temperature = r % 4 == 0 ? 0.0f : 0.3f * (float)(r % 4),
-                                           .top_k = r % 3 == 0 ? 50 : 0,
-                                           .top_p = r % 5 == 0 ? 0.9f : 1.0f,
-                                           .min_p = r % 7 == 0 ? 0.02f : 0.0f,
-                                           .repetition_penalty = r % 2 ? 1.0f : 1.3f,
-                                           .seed = 1000 + r,
-                                           .counter = r,
-                                           .history = history,
-                                           .n_history = 8,
-                                           .adjusts = adjusts,
-                                           .n_adjusts = r % 4 == 3 ? 3 : 0,
-                                           .allowed = r % 5 == 1 ? allowed : NULL,
-                                           .n_logprobs = r % 6};
-    }
+    fill_params(params, R, history, adjusts, allowed);
     CHECK_OK(sample_ref((struct sample_args){logits, params, want, host_workspace, R, V}));
     void *d_history = to_device(history, sizeof(history));
     void *d_adjusts = to_device(adjusts, sizeof(adjusts));
