@@ -3,7 +3,7 @@
  *
  * Fields keep their .proto names and order.  Absent ones are left out, repeated ones are always
  * there. 64-bit numbers are numbers; enums are their names; bytes are lower-case hex, except fields
- * named `text`, which are strings; NaN and infinities are null. */
+ * named `text` and `top_texts`, which are strings; NaN and infinities are null. */
 #ifndef CLIENT_PBJSON_H
 #define CLIENT_PBJSON_H
 

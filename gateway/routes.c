@@ -40,6 +40,8 @@ on_health(struct exchange *exchange, unsigned index, const struct hub_reply *rep
     (void)index;
     if (reply->code != RPC_OK) {
         refuse_health(exchange, reply->detail);
+    } else if (!server_knows_model(exchange->server)) {
+        refuse_health(exchange, "kvasird has not said yet which model it serves");
     } else if (health->status != KVASIR__V1__SERVING_STATUS__SERVING) {
         refuse_health(exchange, health->detail == NULL ? "not serving" : health->detail);
     } else {

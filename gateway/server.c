@@ -356,6 +356,16 @@ is_listed(const char *list, const char *name)
     return false;
 }
 
+bool
+server_knows_model(struct server *server)
+{
+    (void)pthread_mutex_lock(&server->lock);
+    bool is_known = server->model[0] != '\0';
+
+    (void)pthread_mutex_unlock(&server->lock);
+    return is_known;
+}
+
 /* As long as the daemon has not said what it serves, any name will do. */
 bool
 server_check_model(struct exchange *exchange, const char *name, char model_out[SERVER_MODEL_BYTES])

@@ -44,6 +44,9 @@ bool server_read_request(struct exchange *exchange, enum request_kind kind,
 bool server_check_model(struct exchange *exchange, const char *name,
                         char model_out[SERVER_MODEL_BYTES]);
 
+/* Whether the daemon has said what it serves: soon after the first connection. */
+bool server_knows_model(struct server *server);
+
 /* Opens the port.  ST_SYSTEM names it. */
 enum status server_start(struct server *server);
 

@@ -50,7 +50,7 @@ START_TEST(fields_come_in_order_with_absent_ones_left_out)
     json = print("\"schema\":1", &reply.base);
     ck_assert_str_eq(json, "{\"schema\":1,\"text\":\"a\\\"\\\\\\n\\u0001\\u0000\\u007f\\ufffdé\","
                            "\"token_ids\":[0,4294967295],\"logprobs\":[{\"logprob\":null,"
-                           "\"top_ids\":[],\"top_logprobs\":[-0.5,null]}],"
+                           "\"top_ids\":[],\"top_logprobs\":[-0.5,null],\"top_texts\":[]}],"
                            "\"finish\":\"FINISH_LENGTH\"}\n");
     free(json);
 }
