@@ -393,7 +393,6 @@ attempt_generation(struct generation *generation, Kvasir__V1__GenerateRequest *m
     uint32_t timeout_ms = generation->request->timeout_ms;
     uint64_t start_us = clock_now_us();
     Kvasir__V1__Resume wire;
-
     for (;;) {
         uint64_t elapsed_ms = (clock_now_us() - start_us) / 1000;
         struct rpc_call call = {.method = METHOD_GENERATE,
@@ -442,16 +441,6 @@ run_generation(struct generation *generation, Kvasir__V1__GenerateRequest *messa
     return code;
 }
 
-/* A drawn answer can only go on with the seed that it began with, so it is named from the start. */
-static void
-name_seed(Kvasir__V1__Sampling *sampling, const struct resume *resume)
-{
-    if (resume->window_ms > 0 && sampling->temperature > 0 && !sampling->has_seed) {
-        sampling->has_seed = true;
-        memcpy(&sampling->seed, resume->key, sizeof(sampling->seed)); /* it is random */
-    }
-}
-
 enum kvasir_code
 kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
                 struct kvasir_usage *usage_out)
@@ -465,7 +454,7 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     enum kvasir_code code;
 
     resume_init(&generation.resume, client->retry_ms == KVASIR_RETRY_NEVER ? 0 : client->retry_ms);
-    name_seed(&sampling, &generation.resume);
+    resume_name_seed(&generation.resume, &sampling);
     message.sampling = &sampling;
     message.segments = is_chat ? NULL : segments;
     message.n_segments = is_chat ? 0 : request->document_count;

@@ -67,6 +67,15 @@ resume_may_try(struct resume *resume, const struct rpc *rpc, enum rpc_code code,
 }
 
 void
+resume_name_seed(const struct resume *resume, Kvasir__V1__Sampling *sampling)
+{
+    if (resume->window_ms > 0 && sampling->temperature > 0 && !sampling->has_seed) {
+        sampling->has_seed = true;
+        memcpy(&sampling->seed, resume->key, sizeof(sampling->seed)); /* it is random */
+    }
+}
+
+void
 resume_fill(const struct resume *resume, Kvasir__V1__Resume *wire,
             Kvasir__V1__GenerateRequest *request)
 {

@@ -38,6 +38,9 @@ void resume_take(struct resume *resume, const Kvasir__V1__GenerateReply *reply);
 bool resume_may_try(struct resume *resume, const struct rpc *rpc, enum rpc_code code,
                     uint64_t now_us);
 
+/* A drawn answer can only go on with the seed that it began with, so it is named from the start. */
+void resume_name_seed(const struct resume *resume, Kvasir__V1__Sampling *sampling);
+
 /* What the next attempt says; `wire` is borrowed by the request and borrows from `resume`. */
 void resume_fill(const struct resume *resume, Kvasir__V1__Resume *wire,
                  Kvasir__V1__GenerateRequest *request);

@@ -211,6 +211,8 @@ send_assign(struct kvasird *d, const struct sched_action *action)
         assign.arrival_order = action->session->order;
         assign.has_is_background = action->session->is_background;
         assign.is_background = action->session->is_background;
+        assign.has_is_careful = action->session->is_alone;
+        assign.is_careful = action->session->is_alone;
         if (!session_is_warm(action->session)) {
             fill_request(&assign, &parts, action);
         }
@@ -450,6 +452,7 @@ code_of(enum sched_end end)
     case SCHED_END_NO_MEMORY: return RPC_RESOURCE_EXHAUSTED;
     case SCHED_END_DRAINING: return RPC_UNAVAILABLE;
     case SCHED_END_FAILED: return RPC_INTERNAL;
+    case SCHED_END_QUARANTINED: return RPC_FAILED_PRECONDITION;
     }
     return RPC_UNKNOWN;
 }

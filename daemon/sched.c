@@ -62,10 +62,13 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->waiting);
     list_init(&sched->running);
     list_init(&sched->ended);
+    list_init(&sched->blamed_by_age);
+    sched->cordon = SESSION_WORKER_NONE;
     list_init(&sched->pins);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK
         || htab_init(&sched->builds, build_equal) != ST_OK || traffic_new(&sched->traffic) != ST_OK
+        || htab_init(&sched->blamed, sched_blame_equal) != ST_OK
         || reserve_actions(sched, sched->action_need) != ST_OK) {
         sched_destroy(&sched);
         return ST_NO_MEMORY;
@@ -345,6 +348,8 @@ sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit)
     }
     if (sched_never_fits(sched, session)) {
         sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
+    } else {
+        (void)sched_refuse_quarantined(sched, session, now_us);
     }
     sched_take_turn(sched, now_us);
 }
@@ -517,6 +522,7 @@ take_tokens(struct sched *sched, uint64_t now_us, struct session *session,
     session->sent_text_bytes += result->text_bytes;
     sched->counters.completion_tokens += result->id_count;
     sched->workers[session->worker].info.tokens_decoded += result->id_count;
+    sched_note_progress(sched, session);
 }
 
 static void

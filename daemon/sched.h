@@ -37,12 +37,15 @@ struct sched;
 #define SCHED_WAITING_MAX     65536 /* upper limit of the option max-waiting */
 #define SCHED_WORKER_SEQS_MAX 4096  /* credit of one worker */
 #define SCHED_DOCUMENTS_MAX   KVPOOL_CLAIM_DOCS_MAX
-#define SCHED_PASSES_MAX      16 /* later arrivals that may overtake a waiting request */
-#define SCHED_AHEAD_MAX       16 /* waiting requests whose documents outrank all others */
-#define SCHED_TRIES_MAX       8  /* blocked requests looked at a turn, for one that fits */
-#define SCHED_LOSSES_MAX      2  /* deaths of its worker after which a request fails */
+#define SCHED_PASSES_MAX      16   /* later arrivals that may overtake a waiting request */
+#define SCHED_AHEAD_MAX       16   /* waiting requests whose documents outrank all others */
+#define SCHED_TRIES_MAX       8    /* blocked requests looked at a turn, for one that fits */
+#define SCHED_STRIKES_MAX     2    /* workers that died of one document or request, and it alone */
+#define SCHED_LOSSES_ALONE    4    /* losses after which a request stays alone to its end */
+#define SCHED_BLAMED_MAX      1024 /* documents under suspicion */
+#define SCHED_QUARANTINE_US   600000000u
 #define SCHED_RETRY_AFTER_MS  1000
-#define SCHED_BACKGROUND_MAX  4 /* documents that an idle worker encodes in the background at once */
+#define SCHED_BACKGROUND_MAX  4 /* documents that an idle worker encodes unasked, at once */
 
 struct sched_config {
     uint32_t block_tokens;
@@ -104,7 +107,8 @@ enum sched_end {
     SCHED_END_NEVER_FITS, /* more than the pool or the context has */
     SCHED_END_FULL,       /* the queue, or pinned documents leave no room: retry later */
     SCHED_END_DRAINING,
-    SCHED_END_FAILED, /* a worker said so, or was lost too often */
+    SCHED_END_FAILED,      /* a worker said so, or two of them died of it */
+    SCHED_END_QUARANTINED, /* it cites a document of which workers died */
     SCHED_END_NO_MEMORY,
 };
 
@@ -270,7 +274,9 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(requests_passed, "times a waiting request was overtaken by a later one")                     \
     X(requests_requeued, "requests moved away from a lost worker")                                 \
     X(requests_resumed, "requests that went on from what their client had of an earlier attempt")  \
-    X(requests_lost_twice, "requests that lost too many workers and failed")                       \
+    X(requests_lost_twice, "requests of which two workers died, and that failed")                  \
+    X(requests_quarantined, "requests refused for a document in quarantine")                       \
+    X(docs_quarantined, "documents of which two workers died")                                     \
     X(workers_lost, "lives of workers that ended by silence, death or farewell")                   \
     X(steps, "steps that workers reported")                                                        \
     X(stop_steps_max, "most steps that a worker needed to let go of a request")                    \
@@ -318,7 +324,8 @@ struct sched_counters {
 };
 
 struct sched_gauges {
-    uint32_t waiting, running, starving, workers_ready; /* running: without the background */
+    uint32_t waiting, running, starving, workers_ready,
+        docs_in_quarantine; /* running: without the background */
     uint32_t background;
     bool is_draining;
 };
@@ -336,6 +343,20 @@ struct sched_worker_info {
 /* False if the worker has never been ready. */
 bool sched_worker_info(const struct sched *sched, uint32_t worker,
                        struct sched_worker_info *info_out);
+
+/* A document that ended workers, or is suspected of it. */
+struct sched_blamed {
+    struct dockey key;
+    uint32_t n_tokens;
+    uint32_t strikes; /* workers that died while they encoded it and did nothing else */
+    bool is_quarantined;
+    uint64_t until_us;
+    char reason[SESSION_MESSAGE_BYTES / 2];
+};
+
+/* Walks the quarantined ones, the oldest first; `cursor` starts at NULL; NULL at the end. */
+const struct sched_blamed *sched_next_quarantined(const struct sched *sched,
+                                                  const struct sched_blamed *cursor);
 
 /* Walks the requests in no order; `cursor` starts at NULL; NULL at the end. */
 const struct session *sched_next_session(const struct sched *sched, const struct session *cursor);

@@ -103,7 +103,7 @@ sched_unawait(struct sched *sched, struct session *session)
 static bool
 has_credit(const struct worker *worker)
 {
-    return worker->is_ready && !worker->is_draining
+    return worker->is_ready && !worker->is_draining && worker->alone == NULL
            && worker->assigned - worker->background < worker->seqs_max;
 }
 
@@ -117,7 +117,7 @@ least_loaded(const struct sched *sched)
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         const struct worker *worker = &sched->workers[i];
 
-        if (!has_credit(worker)) {
+        if (!has_credit(worker) || i == sched->cordon) {
             continue;
         }
         if (best != SESSION_WORKER_NONE) {
@@ -142,8 +142,33 @@ sched_find_build(const struct sched *sched, uint64_t id)
     return node == NULL ? NULL : HTAB_ENTRY(node, struct build, by_id);
 }
 
+/* A worker with nothing on it, for a suspect.  If there is none, the one with the least gets
+ * nothing new until it is free; the others go on. */
 static enum verdict
-choose_worker(const struct sched *sched, const struct session *session, uint32_t *worker_out)
+choose_alone(struct sched *sched, uint32_t *worker_out)
+{
+    uint32_t best = SESSION_WORKER_NONE;
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        const struct worker *worker = &sched->workers[i];
+
+        if (worker->is_ready && !worker->is_draining && worker->alone == NULL
+            && (best == SESSION_WORKER_NONE || worker->assigned < sched->workers[best].assigned)) {
+            best = i;
+        }
+    }
+    if (best != SESSION_WORKER_NONE && sched->workers[best].assigned == 0) {
+        *worker_out = best;
+        return ADMITTED;
+    }
+    if (sched->cordon == SESSION_WORKER_NONE) {
+        sched->cordon = best;
+    }
+    return best == SESSION_WORKER_NONE ? NO_CREDIT : BLOCKED;
+}
+
+static enum verdict
+choose_worker(struct sched *sched, const struct session *session, uint32_t *worker_out)
 {
     uint32_t bound = SESSION_WORKER_NONE;
 
@@ -160,6 +185,9 @@ choose_worker(const struct sched *sched, const struct session *session, uint32_t
             return BLOCKED;
         }
         bound = build->worker;
+    }
+    if (sched_is_suspicious(sched, session)) {
+        return bound == SESSION_WORKER_NONE ? choose_alone(sched, worker_out) : BLOCKED;
     }
     if (bound == SESSION_WORKER_NONE) {
         *worker_out = least_loaded(sched);
@@ -335,6 +363,9 @@ start(struct sched *sched, struct session *session, uint32_t worker, uint64_t no
     session->drops_pending = 0;
     session->passed = 0;
     kvpool_lend(sched->pool, session->claim, session->id, session->incarnation);
+    if (session->is_suspect) {
+        sched_begin_alone(sched, session);
+    }
     sched->workers[worker].assigned++;
     sched->workers[worker].last_assigned = ++sched->next_turn;
     note_first_admission(sched, session, now_us);
@@ -366,6 +397,9 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     enum verdict verdict;
     enum status st;
 
+    if (sched_refuse_quarantined(sched, session, now_us)) {
+        return REFUSED;
+    }
     if (sched_never_fits(sched, session)) {
         sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
         return REFUSED;
@@ -375,6 +409,8 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     if (verdict != ADMITTED) {
         return verdict;
     }
+    session->is_suspect =
+        sched_is_suspicious(sched, session); /* the claim makes its builds known */
     st = kvpool_claim(sched->pool, session->wants, session->want_count,
                       own_blocks_now(sched, session), session->id, &session->claim);
     if (st == ST_NO_MEMORY) {
@@ -462,6 +498,7 @@ sched_admit(struct sched *sched, uint64_t now_us)
         return;
     }
     sched->has_news = false;
+    sched->cordon = SESSION_WORKER_NONE;
     look_ahead(sched);
     while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
         switch (try_admit(sched, session, now_us)) {

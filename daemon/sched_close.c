@@ -55,6 +55,7 @@ count_end(struct sched *sched, const struct session *session, enum sched_end end
     case SCHED_END_NEVER_FITS:
     case SCHED_END_FULL:
     case SCHED_END_DRAINING: sched->counters.requests_refused++; break;
+    case SCHED_END_QUARANTINED: sched->counters.requests_quarantined++; break;
     case SCHED_END_FAILED:
     case SCHED_END_NO_MEMORY: sched->counters.requests_failed++; break;
     }
@@ -179,6 +180,7 @@ leave_worker(struct sched *sched, struct session *session)
     struct worker *worker = &sched->workers[session->worker];
 
     assert(session->claim == NULL && list_is_empty(&session->owned_builds));
+    sched_end_alone(sched, session);
     if (worker->incarnation == session->incarnation) {
         assert(worker->assigned > 0);
         worker->assigned--;
@@ -230,6 +232,7 @@ sched_seal_build(struct sched *sched, struct build *build)
     struct worker *worker = &sched->workers[build->worker];
 
     kvpool_doc_seal(sched->pool, build->doc, build->worker);
+    sched_acquit(sched, kvpool_doc_key(build->doc));
     if (build->is_copy) {
         build->owner->tokens_copied += tokens;
         sched->counters.copies_made++;
@@ -270,27 +273,23 @@ lose_builds(struct sched *sched, const struct session *session)
     }
 }
 
-/* A worker that leaves of its own will is nobody's fault; of one that dies, all that it ran are
- * suspects, and fail when it happens again: a request that kills workers must not kill them all. */
+/* What it was doing is lost; it goes on elsewhere, unless it is what workers die of. */
 static void
-lose_session(struct sched *sched, uint64_t now_us, struct session *session, bool is_farewell)
+lose_session(struct sched *sched, uint64_t now_us, struct session *session)
 {
     char message[SESSION_MESSAGE_BYTES];
     enum session_state before = session->state;
 
     if (before != SESSION_CLOSING && session->is_background) {
         sched_close(sched, now_us, session, SCHED_END_FULL, NULL, "lost its worker");
+    } else if (before != SESSION_CLOSING && session->strikes >= SCHED_STRIKES_MAX) {
+        (void)snprintf(message, sizeof(message),
+                       "%u workers died while they ran it alone, the last one was worker %u",
+                       session->strikes, session->worker);
+        sched->counters.requests_lost_twice++;
+        sched_close(sched, now_us, session, SCHED_END_FAILED, NULL, message);
     } else if (before != SESSION_CLOSING) {
-        session->losses += !is_farewell;
-        if (session->losses >= SCHED_LOSSES_MAX) {
-            (void)snprintf(message, sizeof(message),
-                           "lost %u workers while it ran, the last one was worker %u",
-                           session->losses, session->worker);
-            sched->counters.requests_lost_twice++;
-            sched_close(sched, now_us, session, SCHED_END_FAILED, NULL, message);
-        } else {
-            sched->counters.requests_requeued++;
-        }
+        sched->counters.requests_requeued++;
     }
     session->drops_pending = 0;
     kvpool_claim_release(sched->pool, &session->claim, session->incarnation);
@@ -302,12 +301,16 @@ void
 sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_farewell)
 {
     uint64_t incarnation = sched->workers[worker].incarnation;
+    bool was_alone = sched->workers[worker].assigned == 1;
 
     LIST_FOR_EACH(node, &sched->running)
     {
-        const struct session *session = LIST_ENTRY(node, struct session, age_link);
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
 
         if (session->worker == worker && session->incarnation == incarnation) {
+            if (!is_farewell && session->state != SESSION_CLOSING) {
+                sched_blame(sched, now_us, session, was_alone);
+            }
             lose_builds(sched, session);
         }
     }
@@ -316,7 +319,7 @@ sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
         if (session->worker == worker && session->incarnation == incarnation) {
-            lose_session(sched, now_us, session, is_farewell);
+            lose_session(sched, now_us, session);
         }
     }
     assert(sched->workers[worker].assigned == 0);

@@ -158,6 +158,7 @@ sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key)
 
     sched_begin(sched);
     TRY(check_pool_exists(sched));
+    sched_acquit(sched, key); /* its quarantine ends with it */
     doc = kvpool_find(sched->pool, key);
     if (doc != NULL && kvpool_doc_builder(doc) != 0) {
         return ERR(ST_UNAVAILABLE, "the document is being built: try again");

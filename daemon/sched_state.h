@@ -6,6 +6,7 @@
  *   sched_wants.c  what a request wants of the pool and tells its worker, by mode
  *   sched_background.c  documents encoded in idle time
  *   sched_room.c   growing answers, preemption
+ *   sched_blame.c  who is to blame for the death of a worker; quarantine
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
  *
@@ -25,9 +26,10 @@ struct worker {
     bool is_draining;
     uint64_t incarnation;
     uint32_t seqs_max;
-    uint32_t assigned;      /* sessions, those in the background too */
-    uint32_t background;    /* of them; they use no credit */
-    uint64_t last_assigned; /* turn; spreads equal choices */
+    uint32_t assigned;           /* sessions, those in the background too */
+    uint32_t background;         /* of them; they use no credit */
+    uint64_t last_assigned;      /* turn; spreads equal choices */
+    const struct session *alone; /* a suspect that shares it with nobody; NULL: none */
     struct sched_worker_info info;
 };
 
@@ -52,6 +54,10 @@ struct sched {
     struct catalog *catalog; /* of the pool; NULL: none */
     struct htab sessions;
     struct htab builds;
+    struct htab blamed; /* sched_blame.c */
+    struct list_node blamed_by_age;
+    uint32_t quarantined_count;
+    uint32_t cordon; /* worker that gets nothing new until a suspect has it; SESSION_WORKER_NONE */
     struct list_node queue, waiting, running, ended;
     struct list_node pins; /* struct pin: those that end by themselves, the next one first */
     uint32_t waiting_count, running_count, warm_count, starving_count, background_count;
@@ -133,6 +139,21 @@ bool sched_try_admit(struct sched *sched, struct session *session, uint64_t now_
 /* sched_room.c */
 
 void sched_grow(struct sched *sched, uint64_t now_us);
+
+/* sched_blame.c */
+
+bool sched_blame_equal(const struct htab_node *node, const void *key);
+void sched_blame(struct sched *sched, uint64_t now_us, struct session *session, bool was_alone);
+/* The document is sealed, or an operator says so: it is no suspect any more. */
+void sched_acquit(struct sched *sched, const struct dockey *key);
+void sched_forget_blame(struct sched *sched);
+/* Ends a waiting request that cites a document in quarantine; false: it cites none. */
+bool sched_refuse_quarantined(struct sched *sched, struct session *session, uint64_t now_us);
+/* It has to run alone: for what it did, or for a document that it would have to encode. */
+bool sched_is_suspicious(const struct sched *sched, const struct session *session);
+void sched_begin_alone(struct sched *sched, struct session *session);
+void sched_end_alone(struct sched *sched, struct session *session);
+void sched_note_progress(struct sched *sched, struct session *session);
 
 /* sched_close.c */
 

@@ -256,6 +256,29 @@ fill_info(Kvasir__V1__DocumentInfo *wire, const struct kvpool_doc_info *info, co
     wire->state = (char *)(uintptr_t)state;
 }
 
+static void
+fill_quarantined(Kvasir__V1__DocumentInfo *wire, const struct sched_blamed *blamed)
+{
+    struct kvpool_doc_info info = {.key = blamed->key, .n_tokens = blamed->n_tokens};
+
+    fill_info(wire, &info, "quarantined");
+    wire->key.data = (uint8_t *)(uintptr_t)blamed->key.bytes; /* outlives `info`; only packed */
+    wire->quarantine_reason = (char *)(uintptr_t)blamed->reason;
+}
+
+static const struct sched_blamed *
+find_quarantined(const struct kvasird *d, const struct dockey *key)
+{
+    const struct sched_blamed *blamed = NULL;
+
+    while ((blamed = sched_next_quarantined(d->sched, blamed)) != NULL) {
+        if (memcmp(blamed->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
+            return blamed;
+        }
+    }
+    return NULL;
+}
+
 static bool
 find_info(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_info *info_out)
 {
@@ -279,8 +302,12 @@ get_document(struct kvasird *d, struct call *call, const struct dockey *key)
     Kvasir__V1__DocumentInfo reply;
     struct kvpool_doc_info info;
     struct tokens *tokens = memo_find(d->reader.registered, key);
+    const struct sched_blamed *blamed = find_quarantined(d, key);
 
-    if (find_info(d, key, &info)) {
+    if (blamed != NULL) {
+        fill_quarantined(&reply, blamed);
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    } else if (find_info(d, key, &info)) {
         fill_info(&reply, &info, state_of(&info));
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     } else if (tokens != NULL) {
@@ -378,17 +405,25 @@ send_list(struct kvasird *d, struct call *call, const struct kvpool_doc_info *in
           uint64_t total)
 {
     Kvasir__V1__ListReply reply = KVASIR__V1__LIST_REPLY__INIT;
-    Kvasir__V1__DocumentInfo *wires = mem_zalloc(count, sizeof(*wires));
-    Kvasir__V1__DocumentInfo **list = mem_zalloc(count, sizeof(Kvasir__V1__DocumentInfo *));
+    size_t listed = count + sched_gauges(d->sched).docs_in_quarantine;
+    Kvasir__V1__DocumentInfo *wires = mem_zalloc(listed, sizeof(*wires));
+    Kvasir__V1__DocumentInfo **list = mem_zalloc(listed, sizeof(Kvasir__V1__DocumentInfo *));
+    const struct sched_blamed *blamed = NULL;
+    size_t at = 0;
 
     if (wires == NULL || list == NULL) {
         reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
     } else {
+        while ((blamed = sched_next_quarantined(d->sched, blamed)) != NULL) { /* first: an alarm */
+            fill_quarantined(&wires[at++], blamed);
+        }
         for (size_t i = 0; i < count; i++) {
-            fill_info(&wires[i], &infos[i], state_of(&infos[i]));
+            fill_info(&wires[at++], &infos[i], state_of(&infos[i]));
+        }
+        for (size_t i = 0; i < listed; i++) {
             list[i] = &wires[i];
         }
-        reply.n_documents = count;
+        reply.n_documents = listed;
         reply.documents = list;
         reply.has_total = true;
         reply.total = total;

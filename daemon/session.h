@@ -100,6 +100,10 @@ struct session {
     uint32_t tokens_built;
     uint32_t tokens_copied;
     uint32_t preemptions, losses;
+    uint32_t strikes;    /* workers that died of it alone, without progress in between */
+    uint32_t loss_point; /* sent_count when it lost its last worker */
+    bool is_suspect;     /* runs alone until it has passed that point */
+    bool is_alone;       /* does so now */
     char message[SESSION_MESSAGE_BYTES];
 };
 

@@ -100,7 +100,7 @@ START_TEST(blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone)
 }
 END_TEST
 
-START_TEST(a_request_that_loses_two_workers_fails)
+START_TEST(a_request_of_which_two_workers_die_fails)
 {
     struct world *world = world_new(pair());
     uint64_t id = world_submit(world, (struct world_ask){.query = 5, .max_tokens = 50});
@@ -111,7 +111,7 @@ START_TEST(a_request_that_loses_two_workers_fails)
     world_kill(world, world_get(world, id)->last_worker);
     ck_assert_int_eq(world_get(world, id)->end, SCHED_END_FAILED);
     ck_assert_str_eq(world_get(world, id)->message,
-                     "lost 2 workers while it ran, the last one was worker 1");
+                     "2 workers died while they ran it alone, the last one was worker 1");
     ck_assert_uint_eq(sched_counters(world_sched(world))->requests_lost_twice, 1);
     world_destroy(world);
 }
@@ -122,7 +122,7 @@ START_TEST(workers_that_leave_in_good_order_are_no_losses_of_a_request)
     struct world *world = world_new(pair());
     uint64_t id = world_submit(world, (struct world_ask){.query = 5, .max_tokens = 50});
 
-    for (int i = 0; i < 2 * SCHED_LOSSES_MAX; i++) { /* all are replaced, one after the other */
+    for (int i = 0; i < 2 * SCHED_LOSSES_ALONE; i++) { /* all are replaced, one after the other */
         uint32_t worker = world_get(world, id)->last_worker;
 
         world_step(world, worker);
@@ -131,7 +131,8 @@ START_TEST(workers_that_leave_in_good_order_are_no_losses_of_a_request)
     }
     world_run(world, 100);
     ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
-    ck_assert_uint_eq(sched_counters(world_sched(world))->requests_requeued, 2 * SCHED_LOSSES_MAX);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->requests_requeued,
+                      2 * SCHED_LOSSES_ALONE);
     world_destroy(world);
 }
 END_TEST
@@ -231,7 +232,7 @@ END_TEST
 CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_with_what_was_sent,
            builds_die_with_their_worker_and_are_made_anew, sealed_documents_survive_their_worker,
            blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone,
-           a_request_that_loses_two_workers_fails,
+           a_request_of_which_two_workers_die_fails,
            workers_that_leave_in_good_order_are_no_losses_of_a_request,
            without_a_worker_requests_wait_for_the_next_life,
            a_cancelled_request_whose_worker_dies_gives_its_blocks_back,
