@@ -228,33 +228,40 @@ multiply_fixed(gemm_cuda *gemm, gemm_args args, cudaStream_t stream)
 
 } // namespace
 
+static enum status
+open_handles(gemm_cuda *gemm)
+{
+    const size_t bytes = kWorkspaceBytes;
+    const uint32_t reductions =
+        gemm->is_deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_MASK;
+
+    CUBLAS_TRY(cublasLtCreate(&gemm->handle));
+    CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&gemm->preference));
+    CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(
+        gemm->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
+    CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(gemm->preference,
+                                                    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                    &reductions, sizeof(reductions)));
+    CU_TRY(cudaEventCreate(&gemm->begin));
+    CU_TRY(cudaEventCreate(&gemm->end));
+    CU_TRY(cudaMalloc(&gemm->workspace, kWorkspaceBytes));
+    return ST_OK;
+}
+
 extern "C" enum status
 gemm_cuda_new(bool is_deterministic, struct gemm_cuda **gemm_out)
 {
     gemm_cuda *gemm = new (std::nothrow) gemm_cuda();
-    size_t bytes = kWorkspaceBytes;
-    const uint32_t reductions =
-        is_deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_MASK;
 
     if (gemm == NULL) {
         return ERR(ST_NO_MEMORY, "gemm state");
     }
     gemm->is_deterministic = is_deterministic;
-    if (cublasLtCreate(&gemm->handle) != CUBLAS_STATUS_SUCCESS
-        || cublasLtMatmulPreferenceCreate(&gemm->preference) != CUBLAS_STATUS_SUCCESS
-        || cublasLtMatmulPreferenceSetAttribute(
-               gemm->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes))
-               != CUBLAS_STATUS_SUCCESS
-        || cublasLtMatmulPreferenceSetAttribute(gemm->preference,
-                                                CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                &reductions, sizeof(reductions))
-               != CUBLAS_STATUS_SUCCESS
-        || cudaEventCreate(&gemm->begin) != cudaSuccess
-        || cudaEventCreate(&gemm->end) != cudaSuccess
-        || cudaMalloc(&gemm->workspace, kWorkspaceBytes) != cudaSuccess) {
+    enum status st = open_handles(gemm);
+
+    if (st != ST_OK) {
         gemm_cuda_destroy(&gemm);
-        return ERR(ST_DEVICE, "gemm: cuBLASLt, events or %zu bytes of workspace not to be had",
-                   bytes);
+        return st;
     }
     *gemm_out = gemm;
     return ST_OK;
