@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "common/spin.h"
 
 struct ingest {
     const struct reader *reader;
@@ -21,6 +23,9 @@ struct ingest {
     bool is_closing;
     pthread_t threads[INGEST_THREADS_MAX];
     uint32_t thread_count;
+    uint64_t busy_us;
+    atomic_bool has_lookout; /* one thread looks out without sleeping; takes no lock for it */
+    atomic_ullong news;      /* jobs, and the end */
 };
 
 void
@@ -45,10 +50,29 @@ ring(const struct ingest *ingest)
     }
 }
 
+static void
+look_out(struct ingest *ingest)
+{
+    unsigned long long seen = atomic_load(&ingest->news);
+    bool has_none;
+
+    (void)pthread_mutex_lock(&ingest->lock);
+    has_none = list_is_empty(&ingest->todo) && !ingest->is_closing;
+    (void)pthread_mutex_unlock(&ingest->lock);
+    if (has_none && !atomic_exchange(&ingest->has_lookout, true)) {
+        spin_while_equal(&ingest->news, seen, ingest->busy_us);
+        atomic_store(&ingest->has_lookout, false);
+    }
+}
+
 static struct ingest_job *
 wait_for_job(struct ingest *ingest)
 {
     struct ingest_job *job = NULL;
+
+    if (ingest->busy_us > 0) {
+        look_out(ingest);
+    }
 
     (void)pthread_mutex_lock(&ingest->lock);
     while (list_is_empty(&ingest->todo) && !ingest->is_closing) {
@@ -100,7 +124,8 @@ run_thread(void *arg)
 }
 
 enum status
-ingest_new(const struct reader *reader, uint32_t thread_count, struct ingest **ingest_out)
+ingest_new(const struct reader *reader, uint32_t thread_count, uint64_t busy_us,
+           struct ingest **ingest_out)
 {
     struct ingest *ingest = mem_zalloc(1, sizeof(*ingest));
 
@@ -108,6 +133,7 @@ ingest_new(const struct reader *reader, uint32_t thread_count, struct ingest **i
         return ERR(ST_NO_MEMORY, "no memory for tokeniser threads");
     }
     ingest->reader = reader;
+    ingest->busy_us = busy_us;
     (void)pthread_mutex_init(&ingest->lock, NULL);
     (void)pthread_cond_init(&ingest->has_work, NULL);
     list_init(&ingest->todo);
@@ -157,6 +183,7 @@ ingest_destroy(struct ingest **ingest_ref)
     }
     (void)pthread_mutex_lock(&ingest->lock);
     ingest->is_closing = true;
+    atomic_fetch_add(&ingest->news, 1);
     (void)pthread_cond_broadcast(&ingest->has_work);
     (void)pthread_mutex_unlock(&ingest->lock);
     for (uint32_t i = 0; i < ingest->thread_count; i++) {
@@ -213,6 +240,7 @@ ingest_submit(struct ingest *ingest, uint64_t call, enum method_id method, const
         list_push_back(&ingest->todo, &job->link);
         ingest->job_count++;
         ingest->bytes += length;
+        atomic_fetch_add(&ingest->news, 1);
         (void)pthread_cond_signal(&ingest->has_work);
     }
     (void)pthread_mutex_unlock(&ingest->lock);

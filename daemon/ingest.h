@@ -35,8 +35,9 @@ struct ingest_job {
 /* Frees the job and what it owns; NULL is fine. */
 void ingest_job_destroy(struct ingest_job **job);
 
-/* `reader` is borrowed until ingest_destroy. */
-enum status ingest_new(const struct reader *reader, uint32_t thread_count,
+/* `reader` is borrowed until ingest_destroy.  One of the threads looks out for work without
+ * sleeping for `busy_us` after the last. */
+enum status ingest_new(const struct reader *reader, uint32_t thread_count, uint64_t busy_us,
                        struct ingest **ingest_out);
 
 /* Waits for jobs in work; the rest is dropped. */

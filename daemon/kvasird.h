@@ -47,6 +47,7 @@ struct kvasird {
     struct router *router;
     struct calls *calls;
     struct handoff *handoff;
+    uint64_t busy_until_us;                    /* no sleep before */
     struct estate estate;                      /* the pool's, once there is one */
     struct peer_link peers[SCHED_WORKERS_MAX]; /* by worker number */
 
@@ -126,6 +127,9 @@ enum status serve(struct kvasird *d);
 
 /* Begins to stop: nothing new is admitted; ends when all is done or after drain-timeout. */
 void serve_stop(struct kvasird *d, bool at_once);
+
+/* Something has come: more may follow, see --busy-poll. */
+void serve_is_busy(struct kvasird *d);
 
 /* Tells the service manager how things stand. */
 void serve_status(struct kvasird *d);

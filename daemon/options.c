@@ -13,6 +13,7 @@
 #include "model/shape.h"
 #include "model/template.h"
 
+#define BUSY_POLL_MAX       60000000u /* us */
 #define STEP_TOKENS_MAX     65536
 #define RESERVE_TOKENS_MAX  65536
 #define REQUEST_TIMEOUT_MAX (24ull * 3600 * 1000)
@@ -54,6 +55,9 @@ static const struct conf_option table[] = {
      "requests that may wait; more are refused", AT(max_waiting)},
     {"step-tokens", CONF_U64, "512", 1, STEP_TOKENS_MAX, "N",
      "tokens a worker computes in one step at most", AT(step_tokens)},
+    {"busy-poll", CONF_U64, "0", 0, BUSY_POLL_MAX, "US",
+     "microseconds to look out for more work without sleeping; keeps two cores busy",
+     AT(busy_poll)},
     {"tokenizer-threads", CONF_U64, "2", 1, INGEST_THREADS_MAX, "N",
      "threads that parse and tokenise", AT(tokenizer_threads)},
     {"template", CONF_STRING, "auto", 0, 0, "NAME",

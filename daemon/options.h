@@ -23,6 +23,7 @@ struct options {
     uint64_t reserve_tokens;
     uint64_t max_waiting;
     uint64_t step_tokens;
+    uint64_t busy_poll; /* us */
     uint64_t tokenizer_threads;
     char *chat_template;
     uint64_t request_timeout; /* ms */

@@ -99,11 +99,20 @@ is_done(struct kvasird *d)
     return sched_gauges(d->sched).workers_ready == 0;
 }
 
+void
+serve_is_busy(struct kvasird *d)
+{
+    d->busy_until_us = d->options.busy_poll == 0 ? 0 : clock_now_us() + d->options.busy_poll;
+}
+
 static int
 timeout_ms(const struct kvasird *d, uint64_t now_us)
 {
     uint64_t until_us = d->next_beat_us;
 
+    if (now_us < d->busy_until_us) {
+        return 0;
+    }
     if (sched_wakeup_us(d->sched) < until_us) {
         until_us = sched_wakeup_us(d->sched);
     }
@@ -183,6 +192,7 @@ turn(struct kvasird *d)
         take_signals(d);
     }
     if (fds[FD_INGEST].revents != 0) {
+        serve_is_busy(d);
         service_ingested(d);
     }
     if (fds[FD_ANALYST].revents != 0) {

@@ -230,6 +230,7 @@ on_lost(void *arg, enum router_socket socket, int connection)
 static void
 on_message(void *arg, const struct message *message)
 {
+    serve_is_busy(arg);
     if (message->from.socket == ROUTER_WORKER) {
         peers_message(arg, message);
     } else {
@@ -256,7 +257,8 @@ start_parts(struct kvasird *d)
     TRY(start_handoff(d));
     TRY(adopt_pool(d));
     TRY(insight_new(&d->insight));
-    TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, &d->ingest));
+    TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, d->options.busy_poll,
+                   &d->ingest));
     return router_new(d->dir, &handlers, &d->router);
 }
 

@@ -28,6 +28,8 @@ struct link {
     void *socket;
     struct wire_buffer buffer; /* the link's own messages: Ready, heartbeats, Bye */
     uint64_t heard_us;         /* when kvasird last said something */
+    uint64_t busy_us;          /* how long to look out without sleeping, */
+    uint64_t busy_until_us;    /* and until when now */
     atomic_ullong assign_us;   /* when it last assigned something; of both threads */
     uint64_t beat_us;          /* when we last did */
     bool is_draining;
@@ -43,6 +45,9 @@ struct link {
 static enum status
 take_messages(struct link *link, bool is_idle, uint64_t *stop_since_out)
 {
+    if (is_idle) {
+        mailbox_spin(link->mailbox, link->busy_us);
+    }
     const Kvasir__V1__DaemonMessage *message = mailbox_take(link->mailbox, is_idle);
 
     while (message != NULL) {
@@ -216,6 +221,7 @@ send_steps(struct link *link)
             return st == ST_UNAVAILABLE ? ST_OK : st; /* when the socket takes more */
         }
         link->beat_us = clock_now_us();
+        link->busy_until_us = link->beat_us + link->busy_us;
         mailbox_sent(link->mailbox);
     }
 }
@@ -243,6 +249,7 @@ take_frame(struct link *link, struct wire_arena *arena, struct frames *frames)
         return;
     }
     link->heard_us = clock_now_us();
+    link->busy_until_us = link->heard_us + link->busy_us;
     switch (message->body_case) {
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN:
         atomic_store(&link->assign_us, link->heard_us);
@@ -296,7 +303,8 @@ wait_events(struct link *link, int stop_fd, bool *must_stop_out, bool *is_daemon
     uint64_t period_us = link->attachment->heartbeat_ms * UINT64_C(1000);
     uint64_t now_us = clock_now_us();
     uint64_t due_us = link->beat_us + period_us;
-    long timeout_ms = due_us > now_us ? (long)((due_us - now_us) / 1000 + 1) : 0;
+    bool is_busy = now_us < link->busy_until_us;
+    long timeout_ms = !is_busy && due_us > now_us ? (long)((due_us - now_us) / 1000 + 1) : 0;
     /* Reading waits while the engine has no room for more. */
     bool can_read = mailbox_next_arena(link->mailbox) != NULL;
     bool has_output = mailbox_outgoing(link->mailbox) != NULL;
@@ -518,9 +526,10 @@ serve(struct link *link, uint32_t seqs_max, int stop_fd)
 }
 
 enum status
-link_serve(struct attachment *attachment, struct engine *engine, uint32_t seqs_max, int stop_fd)
+link_serve(struct attachment *attachment, struct engine *engine, uint32_t seqs_max,
+           uint64_t busy_us, int stop_fd)
 {
-    struct link link = {.attachment = attachment, .engine = engine};
+    struct link link = {.attachment = attachment, .engine = engine, .busy_us = busy_us};
     enum status st = serve(&link, seqs_max, stop_fd);
 
     if (link.socket != NULL) {

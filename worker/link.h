@@ -13,8 +13,9 @@
 /* Says Ready and serves until the end.  ST_OK: SIGTERM or SIGINT (stop_fd) or a finished drain,
  * after a Bye.  When kvasird is gone it waits for the next one of the same pool, for
  * orphan_timeout.  ST_UNAVAILABLE: none came, kvasird is silent, or has fenced this worker.  Else:
- * the engine broke. */
+ * the engine broke.  Both threads look out for work without sleeping for `busy_us` after the last.
+ */
 enum status link_serve(struct attachment *attachment, struct engine *engine, uint32_t seqs_max,
-                       int stop_fd);
+                       uint64_t busy_us, int stop_fd);
 
 #endif

@@ -4,12 +4,14 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/mem.h"
+#include "common/spin.h"
 
 struct in_slot {
     struct wire_arena *arena;
@@ -27,6 +29,7 @@ struct mailbox {
     uint64_t in_head, in_tail; /* taken, delivered; counts, not indices */
     uint64_t out_head, out_tail;
     struct mailbox_state state;
+    atomic_ullong news; /* deliveries, and the end: for mailbox_spin, which takes no lock */
 };
 
 enum status
@@ -136,6 +139,7 @@ mailbox_deliver(struct mailbox *mailbox, const Kvasir__V1__DaemonMessage *messag
     mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].steps = mailbox->state.steps;
     mailbox->in_tail++;
     mailbox->state.is_idle = false;
+    atomic_fetch_add(&mailbox->news, 1);
     (void)pthread_cond_signal(&mailbox->changed);
     unlock(mailbox);
 }
@@ -176,6 +180,7 @@ mailbox_close(struct mailbox *mailbox)
 {
     lock(mailbox);
     mailbox->is_closed = true;
+    atomic_fetch_add(&mailbox->news, 1);
     (void)pthread_cond_signal(&mailbox->changed);
     unlock(mailbox);
 }
@@ -188,6 +193,21 @@ mailbox_is_closed(struct mailbox *mailbox)
 
     unlock(mailbox);
     return is_closed;
+}
+
+void
+mailbox_spin(struct mailbox *mailbox, uint64_t busy_us)
+{
+    unsigned long long seen;
+    bool has_none;
+
+    lock(mailbox);
+    seen = atomic_load(&mailbox->news);
+    has_none = !mailbox->is_closed && mailbox->in_head == mailbox->in_tail;
+    unlock(mailbox);
+    if (has_none) {
+        spin_while_equal(&mailbox->news, seen, busy_us);
+    }
 }
 
 const Kvasir__V1__DaemonMessage *

@@ -56,6 +56,10 @@ void mailbox_close(struct mailbox *mailbox);
 
 /* --- engine -------------------------------------------------------------------------- */
 
+/* Looks out for a message without sleeping; back when one is there, or after so long, or once the
+ * mailbox is closed. */
+void mailbox_spin(struct mailbox *mailbox, uint64_t busy_us);
+
 /* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed.  Done
  * with, it is given back; what returns is how many steps there had been when it came. */
 const Kvasir__V1__DaemonMessage *mailbox_take(struct mailbox *mailbox, bool may_wait);

@@ -27,6 +27,7 @@ const char *malloc_conf = "background_thread:true,abort_conf:true,narenas:2";
 #endif
 
 #define SEQS_MAX_LIMIT    1024
+#define BUSY_POLL_MAX     60000000u  /* us */
 #define STEP_SEGMENTS_MAX (1u << 18) /* 4 MiB of descriptors at most */
 
 struct options {
@@ -36,6 +37,7 @@ struct options {
     uint64_t threads;
     uint64_t seqs_max;
     uint64_t mixed_tokens;
+    uint64_t busy_poll; /* us */
 };
 
 static const struct conf_option option_table[] = {
@@ -53,6 +55,9 @@ static const struct conf_option option_table[] = {
     {"mixed-tokens", CONF_U64, "512", 0, LLAMA_ROWS_MAX, "N",
      "tokens of documents and prompts in a step that also decodes; 0: as many as fit",
      offsetof(struct options, mixed_tokens)},
+    {"busy-poll", CONF_U64, "0", 0, BUSY_POLL_MAX, "US",
+     "microseconds to look out for more work without sleeping; keeps two cores busy",
+     offsetof(struct options, busy_poll)},
     {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
      offsetof(struct options, log_level)},
 };
@@ -220,8 +225,8 @@ static enum status
 work(struct machine *machine, struct attachment *a)
 {
     engine_place_kv(machine->engine, arena_base(a->kv), a->block_count);
-    enum status st =
-        link_serve(a, machine->engine, (uint32_t)machine->options->seqs_max, stop_event);
+    enum status st = link_serve(a, machine->engine, (uint32_t)machine->options->seqs_max,
+                                machine->options->busy_poll, stop_event);
 
     if (st == ST_DEVICE) {
         leave_at_once();

@@ -46,9 +46,10 @@ ask_and_check(struct kvasir *client, uint32_t seed)
     check_order(points, sizeof(points) / sizeof(points[0]));
 }
 
-START_TEST(points_of_the_first_token_are_in_order_cold_and_hot)
+static void
+ask_some(const struct host_options *options)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    struct host *host = host_start(options);
     struct kvasir *client;
 
     ck_assert_int_eq(kvasir_open(&(struct kvasir_options){.runtime_dir = host_dir(host)}, &client),
@@ -59,6 +60,20 @@ START_TEST(points_of_the_first_token_are_in_order_cold_and_hot)
     kvasir_close(&client);
     host_stop(&host);
 }
+
+START_TEST(points_of_the_first_token_are_in_order_cold_and_hot)
+{
+    ask_some(&(struct host_options){.workers = 1});
+}
 END_TEST
 
-CHECK_MAIN("trace", points_of_the_first_token_are_in_order_cold_and_hot)
+START_TEST(a_daemon_and_a_worker_that_do_not_sleep_serve_and_end_as_well)
+{
+    static const char *const busy[] = {"--busy-poll", "20000", NULL};
+
+    ask_some(&(struct host_options){.workers = 1, .daemon_args = busy, .worker_args = busy});
+}
+END_TEST
+
+CHECK_MAIN("trace", points_of_the_first_token_are_in_order_cold_and_hot,
+           a_daemon_and_a_worker_that_do_not_sleep_serve_and_end_as_well)

@@ -104,7 +104,7 @@ START_TEST(every_job_comes_back_once_with_its_own_result)
     uint32_t count = 0;
 
     reader_open(&reader, &tokenizer);
-    ck_assert_int_eq(ingest_new(&reader, 3, &ingest), ST_OK);
+    ck_assert_int_eq(ingest_new(&reader, 3, 1000, &ingest), ST_OK);
     for (uint64_t call = 0; call < 200; call++) {
         Kvasir__V1__TokenizeRequest request = KVASIR__V1__TOKENIZE_REQUEST__INIT;
         struct wire_buffer buffer = {0};
@@ -146,7 +146,7 @@ START_TEST(more_jobs_than_the_limit_are_refused_by_name)
     struct ingest *ingest;
 
     reader_open(&reader, &tokenizer);
-    ck_assert_int_eq(ingest_new(&reader, 0, &ingest), ST_OK); /* nobody works them off */
+    ck_assert_int_eq(ingest_new(&reader, 0, 0, &ingest), ST_OK); /* nobody works them off */
     for (uint64_t call = 0; call < INGEST_JOBS_MAX; call++) {
         ck_assert_int_eq(ingest_submit(ingest, call, METHOD_TOKENIZE, "", 0), ST_OK);
     }
