@@ -10,7 +10,8 @@
  *
  * The worker: documents that are being built bind a request to their worker, which orders the build
  * before the reader.  Built on two workers, or on one without credit: the request waits until they
- * are sealed, without holding anything.  Otherwise the least loaded worker with credit. */
+ * are sealed, without holding anything.  Otherwise the least loaded worker with credit; among equals
+ * the one that runs requests over the same documents (sched_sharing.c). */
 #include "daemon/sched_state.h"
 
 #include <assert.h>
@@ -100,36 +101,52 @@ sched_unawait(struct sched *sched, struct session *session)
     }
 }
 
-static bool
-has_credit(const struct worker *worker)
+bool
+sched_has_credit(const struct worker *worker)
 {
     return worker->is_ready && !worker->is_draining && worker->alone == NULL
            && worker->assigned - worker->background < worker->seqs_max;
 }
 
-/* The worker with the smallest share of its credit in use; among equals the one that waited
- * longest. */
+/* Positive: `a` uses a larger share of its credit than `b`. */
+static int
+compare_load(const struct worker *a, const struct worker *b)
+{
+    uint64_t load_a = (uint64_t)a->assigned * b->seqs_max;
+    uint64_t load_b = (uint64_t)b->assigned * a->seqs_max;
+
+    return load_a < load_b ? -1 : load_a > load_b;
+}
+
+/* The worker with the smallest share of its credit in use; among equals the one that runs most of
+ * the request's documents, then the one that waited longest. */
 static uint32_t
-least_loaded(const struct sched *sched)
+least_loaded(const struct sched *sched, const struct session *session)
 {
     uint32_t best = SESSION_WORKER_NONE;
+    uint64_t best_shared = 0;
 
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         const struct worker *worker = &sched->workers[i];
 
-        if (!has_credit(worker) || i == sched->cordon) {
+        if (!sched_has_credit(worker) || i == sched->cordon) {
             continue;
         }
-        if (best != SESSION_WORKER_NONE) {
-            const struct worker *other = &sched->workers[best];
-            uint64_t mine = (uint64_t)worker->assigned * other->seqs_max;
-            uint64_t its = (uint64_t)other->assigned * worker->seqs_max;
+        int order = best == SESSION_WORKER_NONE ? -1 : compare_load(worker, &sched->workers[best]);
 
-            if (mine > its || (mine == its && worker->last_assigned >= other->last_assigned)) {
-                continue;
-            }
+        if (order > 0) {
+            continue;
+        }
+        uint64_t shared = sched_shared_tokens(sched, session, i);
+
+        if (order == 0
+            && (shared < best_shared
+                || (shared == best_shared
+                    && worker->last_assigned >= sched->workers[best].last_assigned))) {
+            continue;
         }
         best = i;
+        best_shared = shared;
     }
     return best;
 }
@@ -190,11 +207,11 @@ choose_worker(struct sched *sched, const struct session *session, uint32_t *work
         return bound == SESSION_WORKER_NONE ? choose_alone(sched, worker_out) : BLOCKED;
     }
     if (bound == SESSION_WORKER_NONE) {
-        *worker_out = least_loaded(sched);
+        *worker_out = least_loaded(sched, session);
         return *worker_out == SESSION_WORKER_NONE ? NO_CREDIT : ADMITTED;
     }
     *worker_out = bound;
-    return has_credit(&sched->workers[bound]) ? ADMITTED : BLOCKED;
+    return sched_has_credit(&sched->workers[bound]) ? ADMITTED : BLOCKED;
 }
 
 static void
@@ -501,6 +518,11 @@ sched_admit(struct sched *sched, uint64_t now_us)
     sched->cordon = SESSION_WORKER_NONE;
     look_ahead(sched);
     while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
+        struct session *sharing = overdue(sched) == NULL ? sched_sharing_first(sched) : NULL;
+
+        if (sharing != NULL && blocked == 0 && try_admit(sched, sharing, now_us) != BLOCKED) {
+            continue;
+        }
         switch (try_admit(sched, session, now_us)) {
         case ADMITTED:
         case REFUSED: break;

@@ -5,6 +5,7 @@
  *   sched_admit.c  the queue, the choice of a worker, the claim, the Assign
  *   sched_wants.c  what a request wants of the pool and tells its worker, by mode
  *   sched_background.c  documents encoded in idle time
+ *   sched_sharing.c  requests over the same documents kept together, among equals
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
@@ -108,6 +109,16 @@ void sched_admit(struct sched *sched, uint64_t now_us);
 /* More blocks than there are?  Then status_detail() has both sizes. */
 bool sched_never_fits(const struct sched *sched, struct session *session);
 struct build *sched_find_build(const struct sched *sched, uint64_t id);
+
+bool sched_has_credit(const struct worker *worker);
+
+/* sched_sharing.c */
+
+/* Tokens of the request's documents that running requests of a worker hold too. */
+uint64_t sched_shared_tokens(const struct sched *sched, const struct session *session,
+                             uint32_t worker);
+/* Who may pass the first in line because it shares more with what runs; NULL: nobody. */
+struct session *sched_sharing_first(const struct sched *sched);
 
 /* sched_wants.c */
 
