@@ -8,7 +8,8 @@
  * lines, each the median of its rounds: `cold` (fresh documents each round), `hot` (the same
  * documents in another order each round, with another query), `part` (two documents of each round
  * fresh: the paper's ablation, 3 of 5 hot).  Measured at the client from the call to the first
- * chunk; the time between tokens is the rest of the answer over its tokens. */
+ * chunk; the time between tokens is the rest of the answer over its tokens.  With --by-key the
+ * documents are registered before the clock runs, and requests name them by their keys. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@
 struct options {
     char *runtime_dir;
     uint64_t docs, doc_tokens, query_tokens, output, vocab, rounds;
+    bool by_key;
 };
 
 static const struct conf_option option_table[] = {
@@ -42,11 +44,14 @@ static const struct conf_option option_table[] = {
      offsetof(struct options, vocab)},
     {"rounds", CONF_U64, "9", 1, ROUNDS_MAX, "N", "rounds of each kind",
      offsetof(struct options, rounds)},
+    {"by-key", CONF_BOOL, "false", 0, 0, NULL, "documents are registered, then named by their keys",
+     offsetof(struct options, by_key)},
 };
 
 static struct options options;
 static uint32_t **doc_ids; /* [docs] */
 static uint32_t *query_ids;
+static uint8_t (*keys)[KVASIR_KEY_BYTES]; /* [docs] */
 static struct kvasir_document *documents;
 
 /* The token ids of document or query number `seed`; ids below 8 may be control tokens. */
@@ -76,6 +81,16 @@ struct timing {
     uint32_t reused, built;
 };
 
+static void
+name_by_key(struct kvasir *client, struct kvasir_document *document, uint8_t key[KVASIR_KEY_BYTES])
+{
+    if (kvasir_register(client, document, false, NULL, 0, key, NULL) != KVASIR_OK) {
+        printf("FAIL: %s\n", kvasir_error(client));
+        exit(EXIT_FAILURE);
+    }
+    *document = (struct kvasir_document){.key = key};
+}
+
 /* Asks with document slot i holding document first[i]. */
 static struct timing
 ask(struct kvasir *client, const uint64_t *first, uint64_t query_seed)
@@ -97,6 +112,9 @@ ask(struct kvasir *client, const uint64_t *first, uint64_t query_seed)
         fill(doc_ids[i], options.doc_tokens, first[i]);
         documents[i] =
             (struct kvasir_document){.token_ids = doc_ids[i], .token_count = options.doc_tokens};
+        if (options.by_key) {
+            name_by_key(client, &documents[i], keys[i]);
+        }
     }
     fill(query_ids, options.query_tokens, query_seed);
     uint64_t start_us = clock_now_us();
@@ -222,6 +240,7 @@ main(int argc, char **argv)
     documents = mem_zalloc(options.docs, sizeof(*documents));
     doc_ids = mem_zalloc(options.docs, sizeof(*doc_ids));
     query_ids = mem_zalloc(options.query_tokens, sizeof(*query_ids));
+    keys = mem_zalloc(options.docs, sizeof(*keys));
     for (uint64_t i = 0; i < options.docs; i++) {
         doc_ids[i] = mem_zalloc(options.doc_tokens, sizeof(**doc_ids));
     }
@@ -242,6 +261,7 @@ main(int argc, char **argv)
     mem_free(doc_ids);
     mem_free(documents);
     mem_free(query_ids);
+    mem_free(keys);
     conf_deinit(conf);
     return 0;
 }
