@@ -183,7 +183,7 @@ pbjson_print_string(FILE *out, const char *text, size_t length)
 static void
 print_bytes(FILE *out, const ProtobufCFieldDescriptor *field, const ProtobufCBinaryData *data)
 {
-    if ((strcmp(field->name, "text") == 0 || strcmp(field->name, "top_texts") == 0)) {
+    if (strcmp(field->name, "text") == 0 || strcmp(field->name, "top_texts") == 0) {
         pbjson_print_string(out, (const char *)data->data, data->len);
         return;
     }

@@ -14,7 +14,7 @@
 #include "kvasir/v1/health.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
 
-#define COUNTERS_MAX      192
+#define COUNTERS_MAX      768
 #define REQUESTS_SHOW_MAX 10000
 #define CONFIG_BYTES_MAX  (64u << 10)
 
@@ -126,12 +126,88 @@ add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct coun
                 "documents whose ids are kept under their key");
 }
 
+/* --- Metrics: the same, and what has labels --------------------------------------------------- */
+
+#define LABELLED_MAX (SCHED_WORKERS_MAX * 8 + MEASURES_FINISHES + 1)
+
+/* Storage of counters with one label each; their names occur once for each value. */
+struct labelled {
+    Kvasir__V1__CounterLabel labels[LABELLED_MAX];
+    Kvasir__V1__CounterLabel *lists[LABELLED_MAX];
+    char values[SCHED_WORKERS_MAX][12];
+    size_t count;
+};
+
+static void
+add_labelled(struct counter_list *counters, struct labelled *labelled, const char *name,
+             uint64_t value, const char *help, const char *label, const char *label_value)
+{
+    Kvasir__V1__CounterLabel *wire = &labelled->labels[labelled->count];
+
+    if (counters->count == COUNTERS_MAX || labelled->count == LABELLED_MAX) {
+        return;
+    }
+    kvasir__v1__counter_label__init(wire);
+    wire->name = (char *)(uintptr_t)label; /* only packed */
+    wire->value = (char *)(uintptr_t)label_value;
+    labelled->lists[labelled->count] = wire;
+    add_counter(counters, name, value, help);
+    counters->items[counters->count - 1].n_labels = 1;
+    counters->items[counters->count - 1].labels = &labelled->lists[labelled->count++];
+}
+
+static void
+add_workers(const struct kvasird *d, struct counter_list *counters, struct counter_list *gauges,
+            struct labelled *labelled)
+{
+    struct sched_worker_info info;
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        const char *value = labelled->values[i];
+
+        if (d->peers[i].state == PEER_FREE || !sched_worker_info(d->sched, i, &info)) {
+            continue;
+        }
+        (void)snprintf(labelled->values[i], sizeof(labelled->values[i]), "%u", i);
+        add_labelled(gauges, labelled, "worker_running", info.running,
+                     "requests that a worker runs", "worker", value);
+        add_labelled(counters, labelled, "worker_steps", info.steps, "steps of a worker's life",
+                     "worker", value);
+        add_labelled(counters, labelled, "worker_docs_built", info.docs_built,
+                     "documents that it encoded", "worker", value);
+        add_labelled(counters, labelled, "worker_tokens_built", info.tokens_built,
+                     "document tokens that it encoded", "worker", value);
+        add_labelled(counters, labelled, "worker_tokens_decoded", info.tokens_decoded,
+                     "tokens that it drew", "worker", value);
+        add_labelled(counters, labelled, "worker_docs_read", info.docs_read,
+                     "documents that its requests read", "worker", value);
+        add_labelled(counters, labelled, "worker_docs_read_foreign", info.docs_read_foreign,
+                     "of those, built by another worker", "worker", value);
+    }
+}
+
+static void
+add_finishes(const struct kvasird *d, struct counter_list *counters, struct labelled *labelled)
+{
+    for (int i = 0; i < MEASURES_FINISHES; i++) {
+        add_labelled(counters, labelled, "request_success", d->measures.finishes[i],
+                     "answers by how they ended", "finished_reason",
+                     measures_finish_name((enum measures_finish)i));
+    }
+    add_labelled(counters, labelled, "request_success",
+                 sched_counters(d->sched)->requests_cancelled
+                     + sched_counters(d->sched)->deadlines_passed,
+                 "answers by how they ended", "finished_reason", "abort");
+}
+
 void
 admin_stats(struct kvasird *d, struct call *call)
 {
     static struct counter_list counters, gauges; /* one thread, and large for a stack */
     static struct insight_wire insight;
-    Kvasir__V1__Histogram *histograms[] = {&insight.residency, &insight.reuse};
+    static struct measures_wire measures;
+    static struct labelled labelled;
+    Kvasir__V1__Histogram *histograms[2 + MEASURES_WIRE_MAX] = {&insight.residency, &insight.reuse};
     Kvasir__V1__StatsReply reply = KVASIR__V1__STATS_REPLY__INIT;
     struct kvpool_stats pool = {0};
     char version[] = PACKAGE_VERSION;
@@ -144,6 +220,11 @@ admin_stats(struct kvasird *d, struct call *call)
     add_pool_counters(&pool, &counters);
     add_memo_counters(d, &counters);
     add_gauges(d, &pool, &gauges);
+    if (call->method == METHOD_METRICS) {
+        labelled.count = 0;
+        add_workers(d, &counters, &gauges, &labelled);
+        add_finishes(d, &counters, &labelled);
+    }
     reply.n_counters = counters.count;
     reply.counters = counters.list;
     reply.n_gauges = gauges.count;
@@ -155,7 +236,7 @@ admin_stats(struct kvasird *d, struct call *call)
     reply.has_is_draining = true;
     reply.is_draining = sched_gauges(d->sched).is_draining;
     insight_fill(d, &insight);
-    reply.n_histograms = 2;
+    reply.n_histograms = 2 + measures_fill(&d->measures, &measures, histograms + 2);
     reply.histograms = histograms;
     reply.traffic = d->insight.latest == NULL ? NULL : &insight.traffic;
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);

@@ -359,6 +359,7 @@ reply_chunk(struct kvasird *d, const struct sched_action *action)
     if (call != NULL) {
         fill_tokens(&reply, action->result);
         trace_sent(call);
+        measures_sent(&d->measures, call, action->result->id_count, clock_now_us());
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, false);
     }
 }
@@ -432,6 +433,7 @@ reply_answer(struct kvasird *d, struct call *call, const struct sched_action *ac
         usage.documents = list;
     }
     trace_sent(call);
+    measures_sent(&d->measures, call, action->result->id_count, clock_now_us());
     trace_fill(call, &trace);
     usage.trace = &trace;
     reply.usage = &usage;
@@ -467,6 +469,7 @@ reply_end(struct kvasird *d, const struct sched_action *action)
     log_debug("request_ended", "request=%llu code=%s tokens=%u",
               (unsigned long long)action->request, rpc_code_name(code),
               action->usage.completion_tokens);
+    measures_ended(&d->measures, action);
     if (call == NULL) {
         return; /* its client is gone */
     }

@@ -17,6 +17,7 @@
 #include "daemon/handoff.h"
 #include "daemon/ingest.h"
 #include "daemon/insight.h"
+#include "daemon/measures.h"
 #include "daemon/options.h"
 #include "daemon/peers.h"
 #include "daemon/read_prompt.h"
@@ -54,6 +55,7 @@ struct kvasird {
     struct wire_arena *arena;           /* of the message in hand */
     struct wire_buffer header, payload; /* of the reply in hand */
 
+    struct measures measures;
     uint64_t started_us;
     uint64_t next_beat_us;
     uint64_t watchdog_us, next_watchdog_us; /* how often we say that we get on; 0: nobody asks */

@@ -362,6 +362,7 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
               (unsigned long long)wire->step, wire->rows, wire->rows_built,
               (unsigned long long)wire->step_us);
     trace_step(d->calls, wire);
+    measures_step(&d->measures, wire->rows);
     sched_worker_step(d->sched, clock_now_us(), worker, d->peers[worker].incarnation, &step);
     deliver(d);
     mem_free(results);

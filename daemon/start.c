@@ -248,6 +248,7 @@ start_parts(struct kvasird *d)
     };
 
     d->started_us = clock_now_us();
+    measures_init(&d->measures);
     TRY(reuse_parse(d->options.reuse, &d->reader.reuse));
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));

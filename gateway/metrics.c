@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "gateway/metrics_text.h"
+
 void
 metrics_init(struct metrics *metrics)
 {
@@ -68,8 +70,8 @@ metrics_subtract(struct metrics *metrics, uint64_t *field, uint64_t count)
 
 /* ---- the format ------------------------------------------------------------------------------ */
 
-static void
-add_escaped(struct text *out, const char *value, bool is_label)
+void
+metrics_escaped(struct text *out, const char *value, bool is_label)
 {
     for (; *value != '\0'; value++) {
         if (*value == '\\') {
@@ -84,28 +86,19 @@ add_escaped(struct text *out, const char *value, bool is_label)
     }
 }
 
-/* What is known of a family. */
-struct family {
-    const char *prefix; /* "kvasir_" */
-    const char *name;
-    const char *suffix; /* "_total" */
-    const char *help;
-    const char *type;
-};
-
-static void
-add_head(struct text *out, const struct family *family)
+void
+metrics_head(struct text *out, const struct family *family)
 {
     text_format(out, "# HELP %s%s%s ", family->prefix, family->name, family->suffix);
-    add_escaped(out, family->help == NULL || family->help[0] == '\0' ? family->name : family->help,
-                false);
+    metrics_escaped(
+        out, family->help == NULL || family->help[0] == '\0' ? family->name : family->help, false);
     text_format(out, "\n# TYPE %s%s%s %s\n", family->prefix, family->name, family->suffix,
                 family->type);
 }
 
-static void
-add_labels(struct text *out, const char *fixed, Kvasir__V1__CounterLabel *const *labels,
-           size_t count, const char *le)
+void
+metrics_labels(struct text *out, const char *fixed, Kvasir__V1__CounterLabel *const *labels,
+               size_t count, const char *le)
 {
     const char *separator = "{";
 
@@ -115,7 +108,7 @@ add_labels(struct text *out, const char *fixed, Kvasir__V1__CounterLabel *const 
     }
     for (size_t i = 0; i < count; i++) {
         text_format(out, "%s%s=\"", separator, labels[i]->name == NULL ? "?" : labels[i]->name);
-        add_escaped(out, labels[i]->value == NULL ? "" : labels[i]->value, true);
+        metrics_escaped(out, labels[i]->value == NULL ? "" : labels[i]->value, true);
         text_add(out, "\"");
         separator = ",";
     }
@@ -130,12 +123,29 @@ add_labels(struct text *out, const char *fixed, Kvasir__V1__CounterLabel *const 
 
 /* ---- what the daemon counts ------------------------------------------------------------------ */
 
-/* The daemon's word where Prometheus' own habits leave it no other: "_count" belongs to histograms,
- * and a maximum is no counter. */
-static const char *
-name_of(const char *name)
+/* The daemon's name as Prometheus has it: what differs in a reason only is one family, "_count"
+ * belongs to histograms, and a maximum is no counter. */
+struct name {
+    const char *name;
+    const char *reason; /* NULL: none */
+    bool is_maximum;
+};
+
+static struct name
+family_of(const char *name)
 {
-    return strcmp(name, "block_count") == 0 ? "blocks" : name;
+    static const char misses[] = "doc_misses_";
+    size_t length;
+
+    name = name == NULL ? "?" : name;
+    length = strlen(name);
+    if (strncmp(name, misses, sizeof(misses) - 1) == 0) {
+        return (struct name){"doc_misses", name + sizeof(misses) - 1, false};
+    }
+    return (struct name){
+        .name = strcmp(name, "block_count") == 0 ? "blocks" : name,
+        .is_maximum = length > 4 && strcmp(name + length - 4, "_max") == 0,
+    };
 }
 
 /* Rows of one name stand together; the first one's help is the family's. */
@@ -143,7 +153,7 @@ static bool
 is_first(Kvasir__V1__Counter *const *rows, size_t index)
 {
     for (size_t i = 0; i < index; i++) {
-        if (strcmp(rows[i]->name, rows[index]->name) == 0) {
+        if (strcmp(family_of(rows[i]->name).name, family_of(rows[index]->name).name) == 0) {
             return false;
         }
     }
@@ -151,39 +161,46 @@ is_first(Kvasir__V1__Counter *const *rows, size_t index)
 }
 
 static void
-add_counters(struct text *out, Kvasir__V1__Counter *const *rows, size_t count, const char *suffix,
-             const char *type)
+add_rows(struct text *out, Kvasir__V1__Counter *const *rows, size_t count, const char *name,
+         const char *suffix)
 {
     for (size_t i = 0; i < count; i++) {
-        if (rows[i]->name == NULL || !is_first(rows, i)) {
+        struct name own = family_of(rows[i]->name);
+
+        if (strcmp(own.name, name) != 0) {
             continue;
         }
-        add_head(out,
-                 &(struct family){"kvasir_", name_of(rows[i]->name), suffix, rows[i]->help, type});
-        for (size_t j = i; j < count; j++) {
-            if (rows[j]->name != NULL && strcmp(rows[j]->name, rows[i]->name) == 0) {
-                text_format(out, "kvasir_%s%s", name_of(rows[j]->name), suffix);
-                add_labels(out, "", rows[j]->labels, rows[j]->n_labels, NULL);
-                text_format(out, " %" PRIu64 "\n", rows[j]->value);
-            }
+        text_format(out, "kvasir_%s%s", name, suffix);
+        if (own.reason != NULL) {
+            text_format(out, "{reason=\"%s\"}", own.reason);
+        } else {
+            metrics_labels(out, "", rows[i]->labels, rows[i]->n_labels, NULL);
         }
+        text_format(out, " %" PRIu64 "\n", rows[i]->value);
     }
 }
 
-struct series {
-    const char *prefix;
-    const char *name;
-    const char *fixed; /* labels as text, or "" */
-    Kvasir__V1__CounterLabel *const *labels;
-    size_t label_count;
-    const double *bounds;
-    size_t bound_count;
-    const uint64_t *counts; /* [bound_count + 1] */
-    double sum;
-};
-
 static void
-add_series(struct text *out, const struct series *s)
+add_counters(struct text *out, Kvasir__V1__Counter *const *rows, size_t count, bool is_counter)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct name own = family_of(rows[i]->name);
+        bool is_total = is_counter && !own.is_maximum;
+        const char *suffix = is_total ? "_total" : "";
+
+        if (!is_first(rows, i)) {
+            continue;
+        }
+        metrics_head(out, &(struct family){"kvasir_", own.name, suffix,
+                                           own.reason != NULL ? "documents not found whole, by why"
+                                                              : rows[i]->help,
+                                           is_total ? "counter" : "gauge"});
+        add_rows(out, rows, count, own.name, suffix);
+    }
+}
+
+void
+metrics_series(struct text *out, const struct series *s)
 {
     uint64_t total = 0;
     struct text le = {0};
@@ -198,13 +215,13 @@ add_series(struct text *out, const struct series *s)
         }
         text_append(&le, "", 1);
         text_format(out, "%s%s_bucket", s->prefix, s->name);
-        add_labels(out, s->fixed, s->labels, s->label_count, le.has_failed ? "?" : le.bytes);
+        metrics_labels(out, s->fixed, s->labels, s->label_count, le.has_failed ? "?" : le.bytes);
         text_format(out, " %" PRIu64 "\n", total);
     }
     text_format(out, "%s%s_sum", s->prefix, s->name);
-    add_labels(out, s->fixed, s->labels, s->label_count, NULL);
+    metrics_labels(out, s->fixed, s->labels, s->label_count, NULL);
     text_format(out, " %.12g\n%s%s_count", s->sum, s->prefix, s->name);
-    add_labels(out, s->fixed, s->labels, s->label_count, NULL);
+    metrics_labels(out, s->fixed, s->labels, s->label_count, NULL);
     text_format(out, " %" PRIu64 "\n", total);
     text_deinit(&le);
 }
@@ -221,34 +238,34 @@ add_histograms(struct text *out, Kvasir__V1__Histogram *const *rows, size_t coun
             continue;
         }
         if (strcmp(h->name, last) != 0) {
-            add_head(out, &(struct family){"kvasir_", h->name, "", h->help, "histogram"});
+            metrics_head(out, &(struct family){"kvasir_", h->name, "", h->help, "histogram"});
             last = h->name;
         }
-        add_series(out, &(struct series){"kvasir_", h->name, "", h->labels, h->n_labels, h->bounds,
-                                         h->n_bounds, h->counts, h->sum});
+        metrics_series(out, &(struct series){"kvasir_", h->name, "", h->labels, h->n_labels,
+                                             h->bounds, h->n_bounds, h->counts, h->sum});
     }
 }
 
 static void
 add_daemon(struct text *out, const Kvasir__V1__StatsReply *stats)
 {
-    add_head(out, &(struct family){"kvasir_", "up", "", "whether kvasird answers", "gauge"});
+    metrics_head(out, &(struct family){"kvasir_", "up", "", "whether kvasird answers", "gauge"});
     text_format(out, "kvasir_up %d\n", stats != NULL);
     if (stats == NULL) {
         return;
     }
-    add_head(out,
-             &(struct family){"kvasir_", "uptime_seconds", "", "since kvasird started", "gauge"});
+    metrics_head(
+        out, &(struct family){"kvasir_", "uptime_seconds", "", "since kvasird started", "gauge"});
     text_format(out, "kvasir_uptime_seconds %.3f\n", (double)stats->uptime_ms / 1000);
-    add_head(out, &(struct family){"kvasir_", "draining", "", "whether kvasird admits nothing new",
-                                   "gauge"});
+    metrics_head(out, &(struct family){"kvasir_", "draining", "",
+                                       "whether kvasird admits nothing new", "gauge"});
     text_format(out, "kvasir_draining %d\n", stats->is_draining);
-    add_head(out, &(struct family){"kvasir_", "build_info", "", "what is running", "gauge"});
+    metrics_head(out, &(struct family){"kvasir_", "build_info", "", "what is running", "gauge"});
     text_add(out, "kvasir_build_info{version=\"");
-    add_escaped(out, stats->version == NULL ? "" : stats->version, true);
+    metrics_escaped(out, stats->version == NULL ? "" : stats->version, true);
     text_add(out, "\"} 1\n");
-    add_counters(out, stats->counters, stats->n_counters, "_total", "counter");
-    add_counters(out, stats->gauges, stats->n_gauges, "", "gauge");
+    add_counters(out, stats->counters, stats->n_counters, true);
+    add_counters(out, stats->gauges, stats->n_gauges, false);
     add_histograms(out, stats->histograms, stats->n_histograms);
 }
 
@@ -257,16 +274,16 @@ add_daemon(struct text *out, const Kvasir__V1__StatsReply *stats)
 static void
 add_one(struct text *out, const char *name, const char *help, const char *type, uint64_t value)
 {
-    add_head(out, &(struct family){"kvasir_http_", name, "", help, type});
+    metrics_head(out, &(struct family){"kvasir_http_", name, "", help, type});
     text_format(out, "kvasir_http_%s %" PRIu64 "\n", name, value);
 }
 
 static void
 add_routes(struct text *out, const struct metrics *metrics)
 {
-    add_head(out, &(struct family){"kvasir_http_", "requests", "_total",
-                                   "requests by route and status; 499: the client went first",
-                                   "counter"});
+    metrics_head(out, &(struct family){"kvasir_http_", "requests", "_total",
+                                       "requests by route and status; 499: the client went first",
+                                       "counter"});
     for (unsigned i = 0; i < metrics->route_count; i++) {
         const struct metrics_route *route = &metrics->routes[i];
 
@@ -275,28 +292,30 @@ add_routes(struct text *out, const struct metrics *metrics)
                         route->name, route->codes[j], route->counts[j]);
         }
     }
-    add_head(out, &(struct family){"kvasir_http_", "request_duration_seconds", "",
-                                   "from the first header to the last byte", "histogram"});
+    metrics_head(out, &(struct family){"kvasir_http_", "request_duration_seconds", "",
+                                       "from the first header to the last byte", "histogram"});
     for (unsigned i = 0; i < metrics->route_count; i++) {
         const struct metrics_route *route = &metrics->routes[i];
         struct text labels = {0};
 
         text_format(&labels, "route=\"%s\"", route->name);
-        add_series(out,
-                   &(struct series){"kvasir_http_", "request_duration_seconds",
-                                    labels.has_failed ? "" : labels.bytes, NULL, 0,
-                                    route->seconds.bounds->values, route->seconds.bounds->count,
-                                    route->seconds.counts, route->seconds.sum});
+        metrics_series(out,
+                       &(struct series){"kvasir_http_", "request_duration_seconds",
+                                        labels.has_failed ? "" : labels.bytes, NULL, 0,
+                                        route->seconds.bounds->values, route->seconds.bounds->count,
+                                        route->seconds.counts, route->seconds.sum});
         text_deinit(&labels);
     }
 }
 
 void
 metrics_render(struct metrics *metrics, const Kvasir__V1__StatsReply *stats, uint64_t requests_open,
-               bool is_vllm, struct text *out)
+               bool is_vllm, const char *model, struct text *out)
 {
-    (void)is_vllm;
     add_daemon(out, stats);
+    if (is_vllm && stats != NULL) {
+        metrics_vllm(stats, model, out);
+    }
     (void)pthread_mutex_lock(&metrics->lock);
     add_routes(out, metrics);
     add_one(out, "requests_open", "requests without an end yet", "gauge", requests_open);

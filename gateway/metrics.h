@@ -42,8 +42,9 @@ void metrics_request(struct metrics *metrics, const char *route, unsigned code, 
 void metrics_add(struct metrics *metrics, uint64_t *field, uint64_t count);
 void metrics_subtract(struct metrics *metrics, uint64_t *field, uint64_t count);
 
-/* `stats` may be NULL: the daemon does not answer. `requests_open` is a gauge of the server. */
+/* `stats` may be NULL: the daemon does not answer. `requests_open` is a gauge of the server,
+ * `model` what vLLM's names call it. */
 void metrics_render(struct metrics *metrics, const Kvasir__V1__StatsReply *stats,
-                    uint64_t requests_open, bool is_vllm, struct text *out);
+                    uint64_t requests_open, bool is_vllm, const char *model, struct text *out);
 
 #endif

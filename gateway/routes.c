@@ -88,11 +88,13 @@ on_metrics(struct exchange *exchange, unsigned index, const struct hub_reply *re
 {
     struct server *server = exchange->server;
     struct text body = {0};
+    char model[SERVER_MODEL_BYTES];
 
     (void)index;
+    server_model_name(server, model);
     metrics_render(&server->metrics, (const void *)reply->message,
                    atomic_load(&server->exchanges_open),
-                   strcmp(server->options.metrics_compat, "vllm") == 0, &body);
+                   strcmp(server->options.metrics_compat, "vllm") == 0, model, &body);
     exchange_answer(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
 }
 

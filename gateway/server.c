@@ -366,6 +366,17 @@ server_knows_model(struct server *server)
     return is_known;
 }
 
+void
+server_model_name(struct server *server, char model_out[SERVER_MODEL_BYTES])
+{
+    const char *names = server->options.served_model_name;
+
+    (void)pthread_mutex_lock(&server->lock);
+    names = names == NULL ? server->model : names;
+    (void)snprintf(model_out, SERVER_MODEL_BYTES, "%.*s", (int)strcspn(names, ","), names);
+    (void)pthread_mutex_unlock(&server->lock);
+}
+
 /* As long as the daemon has not said what it serves, any name will do. */
 bool
 server_check_model(struct exchange *exchange, const char *name, char model_out[SERVER_MODEL_BYTES])

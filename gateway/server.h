@@ -44,6 +44,9 @@ bool server_read_request(struct exchange *exchange, enum request_kind kind,
 bool server_check_model(struct exchange *exchange, const char *name,
                         char model_out[SERVER_MODEL_BYTES]);
 
+/* The first of its names; "" if it is not known yet. */
+void server_model_name(struct server *server, char model_out[SERVER_MODEL_BYTES]);
+
 /* Whether the daemon has said what it serves: soon after the first connection. */
 bool server_knows_model(struct server *server);
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/histogram.h"
 #include "common/htab.h"
 #include "common/list.h"
 #include "common/mem.h"
@@ -132,7 +133,24 @@ START_TEST(a_supervisor_that_does_not_read_stops_nobody)
 }
 END_TEST
 
+START_TEST(a_histogram_counts_a_value_up_to_and_with_its_bound)
+{
+    struct histogram h = {.bounds = &histogram_tokens};
+
+    histogram_add(&h, 0);
+    histogram_add(&h, 1);
+    histogram_add(&h, 1.5);
+    histogram_add(&h, 1e9);
+    ck_assert_uint_eq(h.counts[0], 2);
+    ck_assert_uint_eq(h.counts[1], 1);
+    ck_assert_uint_eq(h.counts[histogram_tokens.count], 1);
+    ck_assert_uint_eq(histogram_count(&h), 4);
+    ck_assert(h.sum == 1e9 + 2.5);
+}
+END_TEST
+
 CHECK_MAIN("common", a_table_finds_what_was_inserted_and_nothing_else,
            a_table_that_cannot_grow_stays_whole, a_list_keeps_order_and_unlinks_twice_without_harm,
            a_status_keeps_its_detail_and_may_quote_the_one_before,
-           a_supervisor_that_does_not_read_stops_nobody)
+           a_supervisor_that_does_not_read_stops_nobody,
+           a_histogram_counts_a_value_up_to_and_with_its_bound)
