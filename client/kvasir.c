@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/kvasir_private.h"
 #include "client/resume.h"
 #include "client/rpc.h"
 #include "common/clock.h"
@@ -17,15 +18,6 @@
 #include "proto/endpoints.h"
 
 static_assert((int)KVASIR_UNAUTHENTICATED == (int)RPC_UNAUTHENTICATED, "the same codes");
-
-struct kvasir {
-    struct rpc *rpc;
-    uint32_t timeout_ms;
-    uint32_t retry_ms; /* never 0; KVASIR_RETRY_NEVER */
-    void *scratch;
-    size_t scratch_bytes;
-    const char *error; /* found here, not by rpc; NULL: ask rpc */
-};
 
 const char *
 kvasir_code_name(enum kvasir_code code)
@@ -105,16 +97,16 @@ kvasir_cancel(struct kvasir *client)
     rpc_cancel(client->rpc);
 }
 
-static enum kvasir_code
-out_of_memory(struct kvasir *client)
+enum kvasir_code
+client_out_of_memory(struct kvasir *client)
 {
     client->error = "no memory on the client's side";
     return KVASIR_RESOURCE_EXHAUSTED;
 }
 
 /* Room for `count` elements, valid until the next call of this; NULL without memory. */
-static void *
-require_scratch(struct kvasir *client, size_t count, size_t size)
+void *
+client_scratch(struct kvasir *client, size_t count, size_t size)
 {
     size_t bytes;
 
@@ -142,9 +134,9 @@ call(struct kvasir *client, const struct rpc_call *call, const ProtobufCMessage 
 }
 
 /* The reply, or NULL with the reason in *code_out. */
-static const void *
-call_unary(struct kvasir *client, enum method_id method, const ProtobufCMessage *request,
-           enum kvasir_code *code_out)
+const void *
+client_call(struct kvasir *client, enum method_id method, const ProtobufCMessage *request,
+            enum kvasir_code *code_out)
 {
     const ProtobufCMessage *reply = NULL;
 
@@ -158,30 +150,30 @@ call_unary(struct kvasir *client, enum method_id method, const ProtobufCMessage 
 /* ---- requests: ours to protobuf -------------------------------------------------------------- */
 
 /* protobuf-c knows no const; packing only reads. */
-static void *
-unconst(const void *bytes)
+void *
+client_unconst(const void *bytes)
 {
     return (void *)(uintptr_t)bytes;
 }
 
-static ProtobufCBinaryData
-binary(const void *bytes, size_t length)
+ProtobufCBinaryData
+client_binary(const void *bytes, size_t length)
 {
-    return (ProtobufCBinaryData){.data = unconst(bytes), .len = length};
+    return (ProtobufCBinaryData){.data = client_unconst(bytes), .len = length};
 }
 
-static Kvasir__V1__Segment
-segment_of(const struct kvasir_document *document)
+Kvasir__V1__Segment
+client_segment(const struct kvasir_document *document)
 {
     Kvasir__V1__Segment segment = KVASIR__V1__SEGMENT__INIT;
 
-    segment.text = unconst(document->text);
-    segment.token_ids = unconst(document->token_ids);
+    segment.text = client_unconst(document->text);
+    segment.token_ids = client_unconst(document->token_ids);
     segment.n_token_ids = document->token_ids == NULL ? 0 : document->token_count;
     segment.has_document_key = document->key != NULL;
-    segment.document_key = binary(document->key, KVASIR_KEY_BYTES);
-    segment.id = unconst(document->id);
-    segment.title = unconst(document->title);
+    segment.document_key = client_binary(document->key, KVASIR_KEY_BYTES);
+    segment.id = client_unconst(document->id);
+    segment.title = client_unconst(document->title);
     return segment;
 }
 
@@ -194,7 +186,7 @@ segments_of(const struct kvasir_document *documents, size_t count)
     Kvasir__V1__Segment *segments = (void *)(pointers + count);
 
     for (size_t i = 0; pointers != NULL && i < count; i++) {
-        segments[i] = segment_of(&documents[i]);
+        segments[i] = client_segment(&documents[i]);
         pointers[i] = &segments[i];
     }
     return pointers;
@@ -209,8 +201,8 @@ messages_of(const struct kvasir_message *messages, size_t count)
 
     for (size_t i = 0; pointers != NULL && i < count; i++) {
         kvasir__v1__message__init(&copies[i]);
-        copies[i].role = unconst(messages[i].role);
-        copies[i].content = unconst(messages[i].content);
+        copies[i].role = client_unconst(messages[i].role);
+        copies[i].content = client_unconst(messages[i].content);
         pointers[i] = &copies[i];
     }
     return pointers;
@@ -235,7 +227,7 @@ sampling_of(const struct kvasir_sampling *from)
     to.repetition_penalty = from->repetition_penalty;
     to.has_seed = from->has_seed;
     to.seed = from->seed;
-    to.stop = unconst(from->stop);
+    to.stop = client_unconst(from->stop);
     to.n_stop = from->stop_count;
     to.has_logprobs = from->want_logprobs;
     to.logprobs = from->top_logprobs;
@@ -253,7 +245,7 @@ text_or_empty(const char *text)
 static const struct kvasir_document_usage *
 document_usages(struct kvasir *client, Kvasir__V1__DocumentUsage *const *from, size_t count)
 {
-    struct kvasir_document_usage *to = require_scratch(client, count, sizeof(*to));
+    struct kvasir_document_usage *to = client_scratch(client, count, sizeof(*to));
 
     for (size_t i = 0; to != NULL && i < count; i++) {
         to[i] = (struct kvasir_document_usage){
@@ -271,7 +263,7 @@ document_usages(struct kvasir *client, Kvasir__V1__DocumentUsage *const *from, s
 static const struct kvasir_logprob *
 logprobs_of(struct kvasir *client, const Kvasir__V1__GenerateReply *reply)
 {
-    struct kvasir_logprob *to = require_scratch(client, reply->n_logprobs, sizeof(*to));
+    struct kvasir_logprob *to = client_scratch(client, reply->n_logprobs, sizeof(*to));
 
     for (size_t i = 0; to != NULL && i < reply->n_logprobs; i++) {
         const Kvasir__V1__TokenLogprob *from = reply->logprobs[i];
@@ -430,7 +422,7 @@ run_generation(struct generation *generation, Kvasir__V1__GenerateRequest *messa
     rpc_uncancel(client->rpc);
     code = attempt_generation(generation, message);
     if (generation->is_out_of_memory) {
-        return out_of_memory(client);
+        return client_out_of_memory(client);
     }
     /* An end that crossed our cancel is a whole answer only if the callback has seen all of it. */
     if (code == KVASIR_OK
@@ -462,13 +454,13 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     message.n_documents = is_chat ? request->document_count : 0;
     message.messages = messages;
     message.n_messages = request->message_count;
-    message.query = unconst(request->query);
-    message.query_ids = unconst(request->query_ids);
+    message.query = client_unconst(request->query);
+    message.query_ids = client_unconst(request->query_ids);
     message.n_query_ids = request->query_id_count;
     message.has_add_bos = request->add_bos;
     message.add_bos = request->add_bos;
     message.has_salt = request->salt_bytes > 0;
-    message.salt = binary(request->salt, request->salt_bytes);
+    message.salt = client_binary(request->salt, request->salt_bytes);
     message.has_priority = request->has_priority;
     message.priority = request->priority;
     message.has_ignore_end = request->ignore_end;
@@ -477,7 +469,7 @@ kvasir_generate(struct kvasir *client, const struct kvasir_request *request,
     message.reuse = (Kvasir__V1__ReuseMode)request->reuse;
     message.has_keep_turn = request->has_keep_turn;
     message.keep_turn = request->keep_turn;
-    code = segments == NULL || messages == NULL ? out_of_memory(client)
+    code = segments == NULL || messages == NULL ? client_out_of_memory(client)
                                                 : run_generation(&generation, &message);
     if (usage_out != NULL && (code == KVASIR_OK || code == KVASIR_CANCELLED)) {
         *usage_out = generation.usage;
@@ -497,11 +489,11 @@ kvasir_tokenize(struct kvasir *client, const char *text, bool parse_special,
     Kvasir__V1__TokenizeRequest request = KVASIR__V1__TOKENIZE_REQUEST__INIT;
     enum kvasir_code code;
 
-    request.text = unconst(text);
+    request.text = client_unconst(text);
     request.has_parse_special = true;
     request.parse_special = parse_special;
     const Kvasir__V1__TokenizeReply *reply =
-        call_unary(client, METHOD_TOKENIZE, &request.base, &code);
+        client_call(client, METHOD_TOKENIZE, &request.base, &code);
 
     if (reply != NULL) {
         *ids_out = reply->token_ids;
@@ -520,12 +512,12 @@ kvasir_probe(struct kvasir *client, const struct kvasir_document *documents, siz
 
     request.segments = segments_of(documents, count);
     if (request.segments == NULL) {
-        return out_of_memory(client);
+        return client_out_of_memory(client);
     }
     request.n_segments = count;
     request.has_salt = salt_bytes > 0;
-    request.salt = binary(salt, salt_bytes);
-    const Kvasir__V1__ProbeReply *reply = call_unary(client, METHOD_PROBE, &request.base, &code);
+    request.salt = client_binary(salt, salt_bytes);
+    const Kvasir__V1__ProbeReply *reply = client_call(client, METHOD_PROBE, &request.base, &code);
 
     mem_free(request.segments);
     if (reply == NULL) {
@@ -535,7 +527,7 @@ kvasir_probe(struct kvasir *client, const struct kvasir_document *documents, siz
         document_usages(client, reply->documents, reply->n_documents);
 
     if (usages == NULL) {
-        return out_of_memory(client);
+        return client_out_of_memory(client);
     }
     *usage_out = usages;
     *count_out = reply->n_documents;
@@ -543,150 +535,10 @@ kvasir_probe(struct kvasir *client, const struct kvasir_document *documents, siz
 }
 
 enum kvasir_code
-kvasir_register(struct kvasir *client, const struct kvasir_document *document, bool is_chat,
-                const void *salt, size_t salt_bytes, uint8_t key_out[KVASIR_KEY_BYTES],
-                uint32_t *tokens_out)
-{
-    Kvasir__V1__RegisterRequest request = KVASIR__V1__REGISTER_REQUEST__INIT;
-    Kvasir__V1__Segment segment = segment_of(document);
-    enum kvasir_code code;
-
-    request.document = &segment;
-    request.has_is_chat = true;
-    request.is_chat = is_chat;
-    request.has_salt = salt_bytes > 0;
-    request.salt = binary(salt, salt_bytes);
-    const Kvasir__V1__RegisterReply *reply =
-        call_unary(client, METHOD_REGISTER, &request.base, &code);
-
-    if (reply == NULL) {
-        return code;
-    }
-    if (reply->key.len != KVASIR_KEY_BYTES) {
-        client->error = "kvasird answered with a key of another length";
-        return KVASIR_INTERNAL;
-    }
-    memcpy(key_out, reply->key.data, KVASIR_KEY_BYTES);
-    if (tokens_out != NULL) {
-        *tokens_out = reply->tokens;
-    }
-    return KVASIR_OK;
-}
-
-static struct kvasir_document_info
-document_info(const Kvasir__V1__DocumentInfo *from)
-{
-    struct kvasir_document_info to = {
-        .tokens = from->tokens,
-        .tokens_resident = from->tokens_resident,
-        .blocks = from->blocks,
-        .references = from->references,
-        .pins = from->pins,
-        .hits = from->hits,
-    };
-
-    if (from->key.len == KVASIR_KEY_BYTES) {
-        memcpy(to.key, from->key.data, KVASIR_KEY_BYTES);
-    }
-    (void)snprintf(to.state, sizeof(to.state), "%s", text_or_empty(from->state));
-    return to;
-}
-
-static Kvasir__V1__DocumentRef
-reference(const uint8_t key[KVASIR_KEY_BYTES])
-{
-    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
-
-    ref.has_key = true;
-    ref.key = binary(key, KVASIR_KEY_BYTES);
-    return ref;
-}
-
-enum kvasir_code
-kvasir_get(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
-           struct kvasir_document_info *info_out)
-{
-    Kvasir__V1__DocumentRef ref = reference(key);
-    enum kvasir_code code;
-    const Kvasir__V1__DocumentInfo *reply = call_unary(client, METHOD_GET, &ref.base, &code);
-
-    if (reply != NULL) {
-        *info_out = document_info(reply);
-    }
-    return code;
-}
-
-enum kvasir_code
-kvasir_list(struct kvasir *client, uint32_t limit, const char *order,
-            const struct kvasir_document_info **infos_out, size_t *count_out, uint64_t *total_out)
-{
-    Kvasir__V1__ListRequest request = KVASIR__V1__LIST_REQUEST__INIT;
-    enum kvasir_code code;
-
-    request.has_limit = limit != 0;
-    request.limit = limit;
-    request.order = unconst(order);
-    const Kvasir__V1__ListReply *reply = call_unary(client, METHOD_LIST, &request.base, &code);
-
-    if (reply == NULL) {
-        return code;
-    }
-    struct kvasir_document_info *infos =
-        require_scratch(client, reply->n_documents, sizeof(*infos));
-
-    if (infos == NULL) {
-        return out_of_memory(client);
-    }
-    for (size_t i = 0; i < reply->n_documents; i++) {
-        infos[i] = document_info(reply->documents[i]);
-    }
-    *infos_out = infos;
-    *count_out = reply->n_documents;
-    if (total_out != NULL) {
-        *total_out = reply->total;
-    }
-    return code;
-}
-
-static enum kvasir_code
-call_with_key(struct kvasir *client, enum method_id method, const uint8_t key[KVASIR_KEY_BYTES])
-{
-    Kvasir__V1__DocumentRef ref = reference(key);
-    enum kvasir_code code;
-
-    (void)call_unary(client, method, &ref.base, &code);
-    return code;
-}
-
-enum kvasir_code
-kvasir_pin(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
-{
-    return call_with_key(client, METHOD_PIN, key);
-}
-
-enum kvasir_code
-kvasir_unpin(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
-{
-    return call_with_key(client, METHOD_UNPIN, key);
-}
-
-enum kvasir_code
-kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
-{
-    return call_with_key(client, METHOD_WARM, key);
-}
-
-enum kvasir_code
-kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
-{
-    return call_with_key(client, METHOD_FORGET, key);
-}
-
-enum kvasir_code
 kvasir_health(struct kvasir *client, struct kvasir_health *health_out)
 {
     enum kvasir_code code;
-    const Kvasir__V1__HealthReply *reply = call_unary(client, METHOD_HEALTH, NULL, &code);
+    const Kvasir__V1__HealthReply *reply = client_call(client, METHOD_HEALTH, NULL, &code);
 
     if (reply != NULL) {
         *health_out = (struct kvasir_health){

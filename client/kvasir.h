@@ -284,6 +284,38 @@ enum kvasir_code kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY
 /* Drops its KV and its registration. */
 enum kvasir_code kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
 
+/* The same, and the pin ends by itself after `ttl_ms`. */
+enum kvasir_code kvasir_pin_for(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
+                                uint64_t ttl_ms);
+
+/* How a document is to be kept ready.  Zeroed but for the weight is a good default. */
+struct kvasir_wish {
+    double weight;       /* how often it will be asked for, in any unit; above 0 */
+    const char *version; /* yours; may be NULL */
+    bool is_pinned;      /* never evicted, once it is there */
+    uint64_t pin_ttl_ms; /* 0: for ever */
+};
+
+/* Registers a document that is encoded in idle time, by weight and benefit, and kept where there is
+ * room.  Under an id that is known the new text takes the old one's place; *is_unchanged_out (may be
+ * NULL) says that it was the same.  `salt` as in kvasir_register. */
+enum kvasir_code kvasir_keep(struct kvasir *client, const struct kvasir_document *document,
+                             bool is_chat, const void *salt, size_t salt_bytes,
+                             const struct kvasir_wish *wish, uint8_t key_out[KVASIR_KEY_BYTES],
+                             bool *is_unchanged_out);
+
+/* How much of what is to be kept is resident. */
+struct kvasir_coverage {
+    uint64_t documents, tokens;
+    uint64_t documents_resident, tokens_resident;
+    uint64_t documents_waiting, tokens_waiting;
+    uint64_t documents_pinned, documents_without_room;
+    double tokens_per_s; /* of late, while encoding; 0: not measured yet */
+    uint64_t eta_ms;     /* of tokens_waiting in idle time; 0 likewise */
+};
+
+enum kvasir_code kvasir_coverage(struct kvasir *client, struct kvasir_coverage *coverage_out);
+
 /* ---- health ---------------------------------------------------------------------------------- */
 
 struct kvasir_health {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/cli.h"
+#include "client/docs_warm.h"
 #include "client/pbjson.h"
 #include "client/sizes.h"
 #include "client/table.h"
@@ -455,7 +456,14 @@ static int
 act_on_key(const struct cli_args *args, enum method_id method)
 {
     Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+    uint32_t ttl_ms = 0;
     uint8_t key[32];
+
+    if (cli_duration_ms(args, "ttl", &ttl_ms) != ST_OK) {
+        return bad_input(args);
+    }
+    ref.has_ttl_ms = ttl_ms > 0;
+    ref.ttl_ms = ttl_ms;
 
     if (cli_parse_key(args->operands[0], key) != ST_OK) {
         return bad_input(args);
@@ -605,6 +613,12 @@ static const struct cli_option options[] = {
     {"order", 0, "FIELD", "hits (default), tokens or saved, the largest first"},
     {"kv-memory", 0, "SIZES", "A..B doubles from A to B, e.g. 1GiB..64GiB; or A,B,C"},
     {"policy", 0, "LIST", "eviction policies, e.g. zipf,lru"},
+    {"ttl", 0, "TIME", "the pin ends by itself, e.g. after 30min"},
+    {"salt", 0, "TEXT", "whose documents they are"},
+    {"raw", 0, NULL, "texts as they are, not in the frame of chats"},
+    {"prune", 0, NULL, "forget what the manifest does not name"},
+    {"wait", 0, NULL, "until all that has room is resident"},
+    {"documents", 0, NULL, "each of them"},
     {"yes", 'y', NULL, "do not ask on the terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},
@@ -624,7 +638,12 @@ static const struct cli_command commands[] = {
     {"docs top", "", 0, 0, "json columns no-headers watch limit",
      "documents that spared the most computation", run_docs_top},
     {"docs get", "KEY", 1, 1, VIEW, "one document", run_docs_get},
-    {"docs pin", "KEY", 1, 1, "json", "never evict it; pins are counted", run_docs_pin},
+    {"docs show", "KEY", 1, 1, VIEW, "the same", run_docs_get},
+    {"docs warm", "MANIFEST", 1, 1, DOCS_WARM_OPTIONS,
+     "keep the documents of a manifest ready; only changed ones are encoded", docs_warm_run},
+    {"docs coverage", "", 0, 0, "documents json", "how much of them is resident",
+     docs_coverage_run},
+    {"docs pin", "KEY", 1, 1, "ttl json", "never evict it; pins are counted", run_docs_pin},
     {"docs unpin", "KEY", 1, 1, "json", "take one pin back", run_docs_unpin},
     {"docs prioritize", "KEY PRIORITY", 2, 2, "json",
      "0..100, 50 is as everybody; ten more double its value", run_docs_prioritize},

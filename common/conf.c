@@ -221,6 +221,14 @@ conf_read_size(const char *name, const char *text, uint64_t *bytes_out)
     return set_number(&option, text, bytes_out);
 }
 
+enum status
+conf_read_duration(const char *name, const char *text, uint64_t *ms_out)
+{
+    const struct conf_option option = {.name = name, .type = CONF_DURATION};
+
+    return set_number(&option, text, ms_out);
+}
+
 static enum status
 set_f64(const struct conf_option *option, const char *text, void *slot)
 {

@@ -64,6 +64,8 @@ enum status conf_set(struct conf conf, const char *name, const char *text);
 
 /* A size as CONF_SIZE reads it, for options that may be something else as well; 1 at least. */
 enum status conf_read_size(const char *name, const char *text, uint64_t *bytes_out);
+/* A duration as CONF_DURATION reads it. */
+enum status conf_read_duration(const char *name, const char *text, uint64_t *ms_out);
 
 /* Whether "--name" is among the arguments before "--". */
 bool conf_scan(int argc, char **argv, const char *name);

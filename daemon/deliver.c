@@ -471,7 +471,8 @@ reply_end(struct kvasird *d, const struct sched_action *action)
               action->usage.completion_tokens);
     measures_ended(&d->measures, action);
     if (call == NULL) {
-        return; /* its client is gone */
+        (void)corpus_take_end(d, action); /* ours; or its client is gone */
+        return;
     }
     if (code == RPC_OK && action->result != NULL) {
         reply_answer(d, call, action);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "daemon/calls.h"
+#include "daemon/corpus.h"
 #include "daemon/estate.h"
 #include "daemon/handoff.h"
 #include "daemon/ingest.h"
@@ -28,7 +29,17 @@
 #include "proto/endpoints.h"
 #include "proto/wire.h"
 
+#include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/rag.pb-c.h"
+
+/* Documents of the corpus on their way, and how fast they went of late. */
+struct warming {
+    uint32_t open;
+    uint64_t started_us; /* since when at least one is open */
+    uint64_t busy_us, tokens;
+    uint64_t look_again_us;
+    bool has_warned;
+};
 
 struct kvasird {
     struct options options;
@@ -43,6 +54,8 @@ struct kvasird {
     struct reader reader;
 
     struct sched *sched;
+    struct corpus *corpus;
+    struct warming warming;
     struct ingest *ingest;
     struct insight insight;
     struct router *router;
@@ -108,6 +121,21 @@ void service_ingested(struct kvasird *d);
 void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
                            const struct prompt_document *document, uint32_t tokens_ready,
                            enum kvpool_miss reason);
+
+/* --- corpus_calls.c: documents to have ready --------------------------------------------------- */
+
+enum status corpus_register(struct kvasird *d, const struct prompt_document *document,
+                            const struct registration *registration, bool *is_unchanged_out);
+/* Warm in the background: a registered document becomes one of the corpus.  Answers. */
+void corpus_warm(struct kvasird *d, struct call *call, const struct dockey *key,
+                 const Kvasir__V1__DocumentRef *ref);
+/* Answers the method Corpus. */
+void corpus_describe(struct kvasird *d, struct call *call,
+                     const Kvasir__V1__CorpusRequest *request);
+/* Offers documents to idle workers and pins what has come; once a turn of the loop. */
+void corpus_pump(struct kvasird *d);
+/* The end of a request of ours; false: it is somebody's. */
+bool corpus_take_end(struct kvasird *d, const struct sched_action *action);
 
 /* --- admin.c: the methods of operators -------------------------------------------------------- */
 

@@ -74,6 +74,8 @@ static const struct conf_option table[] = {
      "for open requests when the daemon is told to stop", AT(drain_timeout)},
     {"memo-memory", CONF_SIZE, "64MiB", 1, 0, "BYTES",
      "memory for token ids of known texts, and as much for registered documents", AT(memo_memory)},
+    {"corpus-memory", CONF_SIZE, "256MiB", 1, 0, "BYTES",
+     "memory for token ids of documents that are kept ready", AT(corpus_memory)},
     {"pin-share", CONF_F64, "0.5", 0, 1, "SHARE", "part of the pool that may be pinned",
      AT(pin_share)},
     {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",

@@ -32,6 +32,7 @@ struct options {
     uint64_t orphan_timeout;  /* ms */
     uint64_t drain_timeout;   /* ms */
     uint64_t memo_memory;
+    uint64_t corpus_memory;
     double pin_share;
     char *log_level;
     bool check_pool;

@@ -597,7 +597,39 @@ read_probe(struct work *work, const Kvasir__V1__ProbeRequest *request)
 }
 
 static enum status
-read_register(struct work *work, const Kvasir__V1__RegisterRequest *request)
+read_registration(const struct registry_scope *scope, const Kvasir__V1__RegisterRequest *request,
+                  const struct dockey *key, struct registration *registration)
+{
+    const char *version = request->version == NULL ? "" : request->version;
+
+    if (!request->has_weight) {
+        return request->is_pinned || request->version != NULL
+                   ? ERR(ST_INVALID, "is_pinned and version go with a weight")
+                   : ST_OK;
+    }
+    if (!(isfinite(request->weight) && request->weight > 0)) {
+        return ERR(ST_INVALID, "weight is %g: it must be above 0", request->weight);
+    }
+    if (strlen(version) > CORPUS_VERSION_BYTES_MAX) {
+        return ERR(ST_INVALID, "version has %zu bytes: the limit is %d", strlen(version),
+                   CORPUS_VERSION_BYTES_MAX);
+    }
+    *registration = (struct registration){
+        .weight = request->weight,
+        .name = *key,
+        .is_pinned = request->is_pinned,
+        .pin_ttl_ms = request->pin_ttl_ms,
+    };
+    memcpy(registration->version, version, strlen(version) + 1);
+    TRY(registry_name(scope, "", &registration->scope));
+    return request->document->id == NULL
+               ? ST_OK
+               : registry_name(scope, request->document->id, &registration->name);
+}
+
+static enum status
+read_register(struct work *work, const Kvasir__V1__RegisterRequest *request,
+              struct registration *registration)
 {
     if (request->document == NULL) {
         return ERR(ST_INVALID, "document is missing");
@@ -614,6 +646,7 @@ read_register(struct work *work, const Kvasir__V1__RegisterRequest *request)
         .salt_length = work->salt.len,
     };
 
+    TRY(read_registration(&scope, request, &work->prompt.documents[0].key, registration));
     return registry_put(work->reader->registered, &scope, request->document->id,
                         &work->prompt.documents[0].key, work->prompt.documents[0].tokens);
 }
@@ -626,6 +659,7 @@ read_prompt(const struct reader *reader, struct wire_arena *arena,
     struct work work = {.reader = reader, .scratch = scratch};
     const ProtobufCMessage *message;
     uint32_t priority = PROMPT_PRIORITY_DEFAULT;
+    struct registration registration = {0};
     enum status st;
 
     wire_arena_reset(arena);
@@ -640,7 +674,7 @@ read_prompt(const struct reader *reader, struct wire_arena *arena,
         break;
     case METHOD_PROBE: st = read_probe(&work, (const Kvasir__V1__ProbeRequest *)message); break;
     case METHOD_REGISTER:
-        st = read_register(&work, (const Kvasir__V1__RegisterRequest *)message);
+        st = read_register(&work, (const Kvasir__V1__RegisterRequest *)message, &registration);
         break;
     default: st = ERR(ST_INVALID, "a method without a prompt"); break;
     }
@@ -648,6 +682,7 @@ read_prompt(const struct reader *reader, struct wire_arena *arena,
         prompt_deinit(&work.prompt);
         return st;
     }
-    *reading_out = (struct reading){.prompt = work.prompt, .priority = priority};
+    *reading_out =
+        (struct reading){.registration = registration, .prompt = work.prompt, .priority = priority};
     return ST_OK;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "daemon/corpus.h"
 #include "daemon/memo.h"
 #include "daemon/prompt.h"
 #include "kvpool/dockey.h"
@@ -32,8 +33,18 @@ struct reader {
     struct memo *registered; /* documents, by key */
 };
 
+/* How a document is registered. */
+struct registration {
+    double weight; /* 0: it is only known, not of the corpus */
+    struct dockey name, scope;
+    char version[CORPUS_VERSION_BYTES_MAX + 1];
+    bool is_pinned;
+    uint64_t pin_ttl_ms; /* 0: for ever */
+};
+
 /* What comes of a message. */
 struct reading {
+    struct registration registration; /* Register */
     struct prompt prompt;
     uint32_t priority;
 };

@@ -17,8 +17,8 @@ hash_field(EVP_MD_CTX *hash, const void *bytes, size_t length)
 }
 
 /* SHA-256 over domain, salt and id, each with its length. */
-static enum status
-name_of(const struct registry_scope *scope, const char *id, struct dockey *name_out)
+enum status
+registry_name(const struct registry_scope *scope, const char *id, struct dockey *name_out)
 {
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
     bool is_ok = hash != NULL && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1
@@ -41,7 +41,7 @@ registry_put(struct memo *memo, const struct registry_scope *scope, const char *
     if (id == NULL) {
         return ST_OK;
     }
-    TRY(name_of(scope, id, &name));
+    TRY(registry_name(scope, id, &name));
     (void)memo_forget(memo, &name); /* putting only refreshes what is there */
     return memo_put(memo, &name, tokens);
 }
@@ -93,7 +93,7 @@ registry_find_id(struct memo *memo, const struct registry_scope *scope, const ch
     struct dockey name;
     enum status st;
 
-    TRY(name_of(scope, id, &name));
+    TRY(registry_name(scope, id, &name));
     tokens = memo_find(memo, &name);
     if (tokens == NULL) {
         return ERR(ST_NOT_FOUND, "document id %.64s: not registered, or forgotten since", id);

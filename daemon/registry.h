@@ -22,6 +22,10 @@ struct registry_scope {
     size_t salt_length;
 };
 
+/* The name of an id within its scope: SHA-256 over salt and id. */
+enum status registry_name(const struct registry_scope *scope, const char *id,
+                          struct dockey *name_out);
+
 /* Keeps a document; `id` may be NULL.  A name that meant another document means this one now. */
 enum status registry_put(struct memo *memo, const struct registry_scope *scope, const char *id,
                          const struct dockey *key, struct tokens *tokens);

@@ -54,6 +54,8 @@ serve_stop(struct kvasird *d, bool at_once)
         (void)notify_send("STOPPING=1"); /* a courtesy; we stop anyway */
         d->stop_by_us = clock_now_us() + d->options.drain_timeout * 1000;
         sched_drain(d->sched, true);
+        sched_stop_background(d->sched, clock_now_us());
+        deliver(d);
         serve_status(d);
     }
     d->must_stop |= at_once;
@@ -202,6 +204,7 @@ turn(struct kvasird *d)
     handoff_poll_done(d->handoff, fds + FDS_FIXED + peers, handoffs, clock_now_us());
     take_attached(d);
     tick(d);
+    corpus_pump(d);
     feed_watchdog(d);
     return ST_OK;
 }

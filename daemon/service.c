@@ -105,9 +105,23 @@ reply_tokenize(struct kvasird *d, struct call *call, const struct prompt *prompt
 }
 
 static void
-reply_register(struct kvasird *d, struct call *call, struct prompt *prompt)
+reply_register(struct kvasird *d, struct call *call, struct reading *reading)
 {
     Kvasir__V1__RegisterReply reply = KVASIR__V1__REGISTER_REPLY__INIT;
+    struct prompt *prompt = &reading->prompt;
+    bool is_unchanged = false;
+
+    if (reading->registration.weight > 0) {
+        enum status st =
+            corpus_register(d, &prompt->documents[0], &reading->registration, &is_unchanged);
+
+        if (st != ST_OK) {
+            reply_status(d, call, st, status_detail());
+            return;
+        }
+        reply.has_is_unchanged = true;
+        reply.is_unchanged = is_unchanged;
+    }
 
     reply.has_key = true;
     reply.key.len = DOCKEY_BYTES;
@@ -181,7 +195,7 @@ take_job(struct kvasird *d, struct ingest_job *job)
     switch (job->method) {
     case METHOD_GENERATE: submit(d, call, &job->reading.prompt, job->reading.priority); break;
     case METHOD_TOKENIZE: reply_tokenize(d, call, &job->reading.prompt); break;
-    case METHOD_REGISTER: reply_register(d, call, &job->reading.prompt); break;
+    case METHOD_REGISTER: reply_register(d, call, &job->reading); break;
     default: reply_probe(d, call, &job->reading.prompt); break;
     }
 }
@@ -358,6 +372,8 @@ static enum status
 forget_document(struct kvasird *d, const struct dockey *key)
 {
     bool was_registered = memo_forget(d->reader.registered, key);
+
+    was_registered |= corpus_forget(d->corpus, key) > 0;
     enum status st = sched_forget(d->sched, clock_now_us(), key);
 
     return was_registered && st != ST_UNAVAILABLE ? ST_OK : st;
@@ -498,7 +514,13 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
     }
     switch (call->method) {
     case METHOD_GET: get_document(d, call, &key); break;
-    case METHOD_WARM: warm_document(d, call, &key); break;
+    case METHOD_WARM:
+        if (ref->in_background) {
+            corpus_warm(d, call, &key, ref);
+        } else {
+            warm_document(d, call, &key);
+        }
+        break;
     case METHOD_PIN: reply_empty(d, call, pin_document(d, &key, ref->ttl_ms * 1000)); break;
     case METHOD_UNPIN: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
     default: reply_empty(d, call, forget_document(d, &key)); break;
@@ -558,9 +580,7 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_PRIORITIZE:
         prioritize(d, call, (const Kvasir__V1__PrioritizeRequest *)request);
         break;
-    case METHOD_CORPUS:
-        deliver_reply(d, call, RPC_UNIMPLEMENTED, "Corpus is not served yet", 0, NULL, true);
-        break;
+    case METHOD_CORPUS: corpus_describe(d, call, (const Kvasir__V1__CorpusRequest *)request); break;
     default: admin_call(d, call, request); break;
     }
 }

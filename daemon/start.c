@@ -254,6 +254,13 @@ start_parts(struct kvasird *d)
     TRY(calls_new(&d->calls));
     TRY(start_sched(d));
     TRY(memo_new(d->options.memo_memory, &d->reader.memo));
+    TRY(corpus_new(
+        &(struct corpus_config){
+            .bytes_max = d->options.corpus_memory,
+            .quadratic_tokens = quadratic_tokens(&d->model),
+            .block_tokens = (uint32_t)d->options.block_tokens,
+        },
+        &d->corpus));
     TRY(memo_new(d->options.memo_memory, &d->reader.registered));
     TRY(start_handoff(d));
     TRY(adopt_pool(d));
@@ -314,6 +321,7 @@ start_undo(struct kvasird *d)
     calls_destroy(&d->calls);
     memo_destroy(&d->reader.registered);
     memo_destroy(&d->reader.memo);
+    corpus_destroy(&d->corpus);
     wire_arena_destroy(&d->arena);
     wire_buffer_deinit(&d->header);
     wire_buffer_deinit(&d->payload);
