@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon says what it has (Corpus); a document whose version and wishes are the same is not even
- * read from its file.  What the daemon then encodes, and when, is its own business: it looks at
- * tokens, so the same text under a new version costs nothing. */
+/* The daemon says what it has (Corpus); a document whose version and wishes are the same is not
+ * even read from its file.  What the daemon then encodes, and when, is its own business: it looks
+ * at tokens, so the same text under a new version costs nothing. */
 #include "client/docs_warm.h"
 
 #include <errno.h>

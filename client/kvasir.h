@@ -297,8 +297,8 @@ struct kvasir_wish {
 };
 
 /* Registers a document that is encoded in idle time, by weight and benefit, and kept where there is
- * room.  Under an id that is known the new text takes the old one's place; *is_unchanged_out (may be
- * NULL) says that it was the same.  `salt` as in kvasir_register. */
+ * room.  Under an id that is known the new text takes the old one's place; *is_unchanged_out (may
+ * be NULL) says that it was the same.  `salt` as in kvasir_register. */
 enum kvasir_code kvasir_keep(struct kvasir *client, const struct kvasir_document *document,
                              bool is_chat, const void *salt, size_t salt_bytes,
                              const struct kvasir_wish *wish, uint8_t key_out[KVASIR_KEY_BYTES],

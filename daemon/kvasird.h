@@ -122,7 +122,8 @@ void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
                            const struct prompt_document *document, uint32_t tokens_ready,
                            enum kvpool_miss reason);
 
-/* --- corpus_calls.c: documents to have ready --------------------------------------------------- */
+/* --- corpus_calls.c: documents to have ready ---------------------------------------------------
+ */
 
 enum status corpus_register(struct kvasird *d, const struct prompt_document *document,
                             const struct registration *registration, bool *is_unchanged_out);

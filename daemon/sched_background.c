@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Documents that are encoded in idle time.
  *
- * Which document comes next is not decided here (corpus.h): one is offered when a worker has nothing
- * else to do.  It is a session like any other that only builds, with three differences.  It never
- * waits in the queue, so it passes nobody and nobody passes it.  It is younger than every request,
- * and its worker gives it rows only in steps with nothing else in them.  And when a request lacks
- * blocks, all of them are stopped at once: what they hold is worth less than an answer. */
+ * Which document comes next is not decided here (corpus.h): one is offered when a worker has
+ * nothing else to do.  It is a session like any other that only builds, with three differences.  It
+ * never waits in the queue, so it passes nobody and nobody passes it.  It is younger than every
+ * request, and its worker gives it rows only in steps with nothing else in them.  And when a
+ * request lacks blocks, all of them are stopped at once: what they hold is worth less than an
+ * answer. */
 #include "daemon/sched_state.h"
 
 #define ORDER_BACKGROUND (UINT64_C(1) << 62) /* behind every request */
