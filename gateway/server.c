@@ -26,6 +26,7 @@
 
 #define STREAM_BLOCK_BYTES 4096
 #define LISTEN_BACKLOG     1024
+#define HALF_CLOSED_MS     1000 /* to take in what a client sent before it closed its half */
 
 /* One connection of a client; its requests come one after the other. */
 struct connection {
@@ -60,6 +61,9 @@ on_hangup(struct hub_watch *watch)
 
     (void)pthread_mutex_lock(&connection->lock);
     connection->has_hung_up = true;
+    if (connection->read_by_us != 0) { /* what is not here by now will not come */
+        connection->read_by_us = clock_now_us() + HALF_CLOSED_MS * UINT64_C(1000);
+    }
     (void)pthread_mutex_unlock(&connection->lock);
     exchange = hold_exchange(connection);
     if (exchange != NULL) {

@@ -345,6 +345,44 @@ START_TEST(logit_bias_seed_and_stop_do_what_they_say)
 }
 END_TEST
 
+START_TEST(five_hundred_streams_at_once_are_all_answered_whole)
+{
+    enum {
+        STREAMS = 512
+    };
+    static const char *const worker_args[] = {"--seqs-max", "128", NULL};
+    struct host *host = host_start(
+        &(struct host_options){.workers = 1, .kv_memory = "64MiB", .worker_args = worker_args});
+    static const char *const args[] = {"--threads", "2", NULL};
+    struct gateway gateway = gateway_start(host_dir(host), args);
+    struct http *https[STREAMS];
+
+    gateway_wait_health(&gateway, 200);
+    for (int i = 0; i < STREAMS; i++) {
+        char body[256];
+
+        (void)snprintf(body, sizeof(body),
+                       "{\"messages\":[{\"role\":\"user\",\"content\":\"%d\"}],\"max_tokens\":8,"
+                       "\"ignore_eos\":true,\"stream\":true,\"documents\":[\"%d\",\"shared\"],"
+                       "\"stream_options\":{\"include_usage\":true}}",
+                       i, i % 7);
+        https[i] = http_open(gateway.port);
+        http_request(https[i], "POST", CHAT, NULL, body);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        ck_assert_uint_eq(http_response(https[i]), 200);
+        ck_assert_ptr_nonnull(strstr(http_body(https[i]), "data: [DONE]\n\n"));
+        ck_assert_ptr_nonnull(strstr(http_body(https[i]), "\"completion_tokens\":8"));
+        http_close(&https[i]);
+    }
+    ck_assert_uint_eq(host_counter(host, "requests_finished"), STREAMS);
+    /* A preamble, seven documents, and the one that all share. */
+    ck_assert_uint_le(host_counter(host, "docs_built"), 9);
+    gateway_stop(&gateway);
+    host_stop(&host);
+}
+END_TEST
+
 static void
 run_ctl(const struct host *host, const char *command)
 {
@@ -379,4 +417,5 @@ CHECK_MAIN("gateway_daemon", cached_tokens_are_those_that_were_read_and_not_buil
            a_client_that_goes_gives_its_blocks_back_within_two_steps,
            a_response_format_makes_any_model_write_json_of_the_schema,
            logit_bias_seed_and_stop_do_what_they_say,
+           five_hundred_streams_at_once_are_all_answered_whole,
            health_is_503_without_a_worker_and_while_something_drains)

@@ -3,23 +3,8 @@
 # The metrics of a running system: read by a parser of our own and, where it is installed, by promtool; the
 # dashboard and the alerts ask for nothing that is not there.
 set -euo pipefail
-source=$(cd "${KVASIR_SRCDIR:-.}" && pwd)
-dir=$(mktemp -d /tmp/kvasir-metrics-XXXXXX)
-export KVASIR_RUNTIME_DIR=$dir
-pids=()
-stop() {
-    local pid
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-        timeout 30 tail --pid="$pid" -f /dev/null || true
-    done
-    rm -rf "$dir"
-}
-trap stop EXIT
-
-start() { # NAME PROGRAM...: waits until it is ready
-    pids=("$("$source/deploy/start-ready" "$dir/$1.log" "${@:2}")" "${pids[@]}")
-}
+# shellcheck source=tests/gateway/running.sh
+. "${KVASIR_SRCDIR:-.}/tests/gateway/running.sh"
 
 ask() { # METHOD PATH [BODY]: the body of the answer
     python3 - "$port" "$@" <<'PY'
@@ -35,10 +20,7 @@ sys.exit(response.status != 200)
 PY
 }
 
-start kvasird ./kvasird --load-format dummy --shape tiny --kv-memory 16MiB
-start worker ./kvasir-worker
-start gateway ./kvasir-gateway --port 0 --metrics-compat vllm --served-model-name 'a "model"'
-port=$(sed -n 's/.* ready .*port=\([0-9]*\).*/\1/p' "$dir/gateway.log")
+run_kvasir --metrics-compat vllm --served-model-name 'a "model"'
 until ask GET /health >/dev/null; do :; done
 for question in one two three; do
     ask POST /v1/chat/completions "{\"messages\":[{\"role\":\"user\",\"content\":\"$question\"}],

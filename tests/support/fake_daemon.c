@@ -20,6 +20,9 @@
 #include "proto/methods.h"
 #include "proto/wire.h"
 
+#define FLOOD_CHUNKS      160
+#define FLOOD_CHUNK_BYTES 100000
+
 struct fake_daemon {
     pthread_t thread;
     void *context;
@@ -151,6 +154,20 @@ finish(struct exchange *to, const Kvasir__V1__GenerateRequest *request)
 }
 
 static void
+send_flood(struct exchange *to)
+{
+    char *text = malloc(FLOOD_CHUNK_BYTES + 1);
+
+    require(text != NULL);
+    memset(text, 'x', FLOOD_CHUNK_BYTES);
+    text[FLOOD_CHUNK_BYTES] = '\0';
+    for (int i = 0; i < FLOOD_CHUNKS; i++) {
+        send_chunk(to, text, 1);
+    }
+    free(text);
+}
+
+static void
 serve_generate(struct exchange *to, const Kvasir__V1__GenerateRequest *request)
 {
     const char *text = request->n_messages > 0 ? request->messages[request->n_messages - 1]->content
@@ -164,6 +181,9 @@ serve_generate(struct exchange *to, const Kvasir__V1__GenerateRequest *request)
     if (strcmp(text, "late") == 0) {
         end(to, RPC_DEADLINE_EXCEEDED, "deadline of 5 ms passed", NULL);
         return;
+    }
+    if (strcmp(text, "flood") == 0) {
+        send_flood(to);
     }
     send_chunk(to, "Hello ", 1);
     if (strcmp(text, "hold") == 0) {

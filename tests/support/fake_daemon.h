@@ -10,6 +10,7 @@
  *   "late"    DEADLINE_EXCEEDED
  *   "junk"    a payload that is no message
  *   "gap"     the second reply's seq is wrong
+ *   "flood"   16 MB of text
  *   else      "Hello ", "wörld", "." and usage
  * Tokenize of "mute" is never answered; a document key that begins with 0 is NOT_FOUND. */
 #ifndef TESTS_SUPPORT_FAKE_DAEMON_H

@@ -16,7 +16,8 @@
 
 #define WAIT_MS      60000
 #define HEAD_BYTES   16384
-#define BUFFER_BYTES (8u << 20)
+#define BUFFER_BYTES (64u << 10)
+#define BODY_MAX     (64u << 20)
 
 struct http {
     int fd;
@@ -24,7 +25,7 @@ struct http {
     size_t in_length;
     char head[HEAD_BYTES];
     char *body; /* NUL-terminated */
-    size_t body_length;
+    size_t body_length, body_capacity;
     bool is_chunked;
     size_t left; /* of the body, or of the chunk */
     bool has_ended;
@@ -45,8 +46,10 @@ http_open(unsigned port)
 
     ck_assert_ptr_nonnull(http);
     http->in = malloc(BUFFER_BYTES);
-    http->body = malloc(BUFFER_BYTES + 1);
+    http->body_capacity = 4096;
+    http->body = malloc(http->body_capacity);
     ck_assert(http->in != NULL && http->body != NULL);
+    http->body[0] = '\0';
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     http->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(http->fd, 0);
@@ -180,6 +183,17 @@ http_response_head(struct http *http)
     return (unsigned)strtoul(http->head + 9, NULL, 10);
 }
 
+static void
+make_room(struct http *http, size_t length)
+{
+    while (http->body_length + length + 1 > http->body_capacity) {
+        http->body_capacity *= 2;
+        ck_assert_uint_le(http->body_capacity, BODY_MAX);
+        http->body = realloc(http->body, http->body_capacity);
+        ck_assert_ptr_nonnull(http->body);
+    }
+}
+
 /* Moves what is there of the body; false if more must be read first. */
 static bool
 take(struct http *http)
@@ -187,7 +201,7 @@ take(struct http *http)
     size_t length = http->left < http->in_length ? http->left : http->in_length;
 
     if (http->left > 0) {
-        ck_assert_uint_le(http->body_length + length, BUFFER_BYTES);
+        make_room(http, length);
         memcpy(http->body + http->body_length, http->in, length);
         http->body_length += length;
         http->body[http->body_length] = '\0';
