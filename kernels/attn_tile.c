@@ -108,7 +108,7 @@ weigh(struct group *group, float scale, float *m, float *l, const uint32_t v)
     /* Where no key was seen yet, -inf minus -inf must not happen. */
     has_none = m_new == ninf;
     group->factor[v] = m_old - m_new;
-    simd_exp(&group->factor[v], &group->factor[v]);
+    simd_exp_fall(&group->factor[v], &group->factor[v]);
     simd_select(&group->factor[v], &has_none, &one, &group->factor[v]);
     for (uint32_t j = 0; j < group->seen_max; j++) {
         float *at = &group->weights[j][v * SIMD_F32];
@@ -117,7 +117,7 @@ weigh(struct group *group, float scale, float *m, float *l, const uint32_t v)
 
         simd_load(&w, at);
         w -= m_new;
-        simd_exp(&w, &w);
+        simd_exp_fall(&w, &w);
         simd_select(&w, &is_seen, &w, &zero);
         simd_store(at, &w);
         sum += w;

@@ -84,11 +84,26 @@ simd_max_lane(const f32x8 *v)
     return x[0];
 }
 
+/* exp(r) by its series to r^7 for |r| <= ln 2 / 2; what is left is below 1e-8. */
+SIMD_INLINE void
+simd_exp_series(f32x8 *out, const f32x8 *in)
+{
+    f32x8 r = *in, p;
+
+    p = r * (1.0f / 5040) + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    *out = p * r + 1.0f;
+}
+
 /* exp(x) within 2 ulp.  Below -87 the result is 0 (float32 would be next to denormal there); above
  * 88.72 it is inf; NaN stays NaN.
  *
- * x = n ln 2 + r with |r| <= ln 2 / 2, exp(r) by its series to r^7 (remainder below 1e-8), 2^n by
- * adding n to the exponent.  ln 2 is split so that n * hi is exact. */
+ * x = n ln 2 + r with |r| <= ln 2 / 2, 2^n by adding n to the exponent.  ln 2 is split so that n *
+ * hi is exact. */
 SIMD_INLINE void
 simd_exp(f32x8 *out, const f32x8 *in)
 {
@@ -105,17 +120,32 @@ simd_exp(f32x8 *out, const f32x8 *in)
     n = t - round_magic;
     r = clamped - n * 0.693359375f; /* ln 2 in 9 bits */
     r = r - n * -2.12194440e-4f;
-    p = r * (1.0f / 5040) + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    simd_exp_series(&p, &r);
     p = (f32x8)((u32x8)p + ((u32x8)t << 23));
     simd_select(&p, &below, &zero, &p);
     simd_select(&p, &above, &inf, &p);
     simd_select(out, &nan, &x, &p);
+}
+
+/* simd_exp where no x is above 0, as in a softmax, with half its selections.  Below -87 it is 0;
+ * NaN is a factor of the result and needs no care. */
+SIMD_INLINE void
+simd_exp_fall(f32x8 *out, const f32x8 *in)
+{
+    const float round_magic = 12582912.0f, low = -87.0f;
+    const f32x8 zero = {0};
+    f32x8 x = *in, t, n, r, p, power;
+    i32x8 below = x < low;
+
+    simd_select(&x, &below, &zero, &x);
+    t = x * 1.44269504f + round_magic;
+    n = t - round_magic;
+    r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    simd_exp_series(&p, &r);
+    power = (f32x8)(((u32x8)t << 23) + 0x3f800000u); /* 2^n, n from -126 to 0 */
+    p *= power;
+    simd_select(out, &below, &zero, &p);
 }
 
 #endif

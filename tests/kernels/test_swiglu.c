@@ -88,7 +88,31 @@ START_TEST(the_vector_exponential_is_within_two_ulp)
 }
 END_TEST
 
+START_TEST(the_exponential_of_a_softmax_has_the_same_bits)
+{
+    struct rng rng = {test_seed()};
+
+    for (int i = 0; i < 50000; i++) {
+        f32x8 x, y, want;
+
+        for (int lane = 0; lane < SIMD_F32; lane++) {
+            x[lane] = (float)((double)(rng_next(&rng) >> 11) * -0x1p-53 * 90.0);
+        }
+        simd_exp_fall(&y, &x);
+        simd_exp(&want, &x);
+        ck_assert_mem_eq(&y, &want, sizeof(y));
+    }
+    f32x8 x = {-INFINITY, -87.0f, -87.01f, NAN, 0, -0.0f, -1e30f, -0x1p-149f}, y, want;
+
+    simd_exp_fall(&y, &x);
+    simd_exp(&want, &x);
+    for (int lane = 0; lane < SIMD_F32; lane++) {
+        ck_assert(lane == 3 ? isnan(y[lane]) : y[lane] == want[lane]);
+    }
+}
+END_TEST
+
 CHECK_MAIN("swiglu", every_width_around_a_vector_equals_the_formula,
            the_whole_range_of_gates_equals_the_formula,
            nan_and_infinity_stand_where_the_formula_has_them,
-           the_vector_exponential_is_within_two_ulp)
+           the_vector_exponential_is_within_two_ulp, the_exponential_of_a_softmax_has_the_same_bits)
