@@ -517,8 +517,17 @@ cli_connect(const struct cli_args *args, const char *socket, struct rpc **rpc_ou
     const char *endpoint = cli_value(args, "endpoint");
     char dir[ENDPOINT_PATH_MAX], url[ENDPOINT_URL_MAX];
 
+    const char *server_key = cli_value(args, "server-key");
+    const char *secret_key = cli_value(args, "secret-key");
+
     if (endpoint != NULL) {
-        return rpc_open(endpoint, rpc_out);
+        TRY(rpc_open(endpoint, rpc_out));
+        return server_key == NULL && secret_key == NULL
+                   ? ST_OK
+                   : rpc_use_keys(*rpc_out, server_key, secret_key);
+    }
+    if (server_key != NULL || secret_key != NULL) {
+        return ERR(ST_INVALID, "--server-key and --secret-key go with --endpoint");
     }
     TRY(endpoint_dir(cli_value(args, "runtime-dir"), dir));
     TRY(endpoint_url(dir, socket, url));

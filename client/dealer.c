@@ -121,6 +121,9 @@ make_sockets(struct dealer *dealer)
         || zmq_connect(dealer->monitor, monitor_url) != 0) {
         return ERR(ST_SYSTEM, "%s: %s", monitor_url, zmq_strerror(errno));
     }
+    if (dealer->server_key[0] != '\0') {
+        TRY(curve_be_client(dealer->socket, dealer->server_key, dealer->secret_key));
+    }
     if (zmq_connect(dealer->socket, dealer->url) != 0) {
         return ERR(ST_INVALID, "endpoint %s: %s", dealer->url, zmq_strerror(errno));
     }
@@ -152,6 +155,16 @@ dealer_init(struct dealer *dealer, const char *url)
 
     dealer_deinit(dealer);
     return st;
+}
+
+enum status
+dealer_use_keys(struct dealer *dealer, const char *server_key, const char *secret_file)
+{
+    if (server_key == NULL || secret_file == NULL) {
+        return ERR(ST_INVALID, "the server's key and a secret key of ours go together");
+    }
+    TRY(curve_read_public(server_key, dealer->server_key));
+    return curve_read_secret(secret_file, dealer->secret_key);
 }
 
 void

@@ -12,10 +12,13 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "proto/curve.h"
 #include "proto/wire.h"
 
 struct dealer {
     char *url;
+    char server_key[CURVE_KEY_TEXT]; /* "": without CURVE, on a socket of this host */
+    char secret_key[CURVE_KEY_TEXT];
     void *context; /* shared by all connections of this process */
     void *socket;  /* NULL: not open */
     void *monitor;
@@ -26,6 +29,10 @@ struct dealer {
 /* Prepares a zeroed struct for a ZeroMQ URL, which is copied; opens nothing yet. */
 enum status dealer_init(struct dealer *dealer, const char *url);
 void dealer_deinit(struct dealer *dealer);
+
+/* For a kvasird over a network, before dealer_open: its public key (or a file of it) and the file
+ * of our secret.  Errors of curve_read_*. */
+enum status dealer_use_keys(struct dealer *dealer, const char *server_key, const char *secret_file);
 
 /* Makes the sockets and begins to connect; what is sent waits for the connection. */
 enum status dealer_open(struct dealer *dealer);

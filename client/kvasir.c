@@ -52,6 +52,9 @@ kvasir_open(const struct kvasir_options *options, struct kvasir **client_out)
         st = client != NULL ? rpc_open(endpoint, &client->rpc)
                             : ERR(ST_NO_MEMORY, "no memory for a handle");
     }
+    if (st == ST_OK && (options->server_key != NULL || options->secret_key != NULL)) {
+        st = rpc_use_keys(client->rpc, options->server_key, options->secret_key);
+    }
     if (st != ST_OK) {
         kvasir_close(&client);
         return (enum kvasir_code)rpc_code_of(st);

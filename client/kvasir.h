@@ -73,6 +73,8 @@ struct kvasir_options {
     const char *runtime_dir; /* NULL: $KVASIR_RUNTIME_DIR, /run/kvasir, $XDG_RUNTIME_DIR/kvasir */
     uint32_t timeout_ms;     /* of every call but kvasir_generate; 0: 30 s */
     uint32_t retry_ms;       /* how long a lost answer looks for the next kvasird; 0: 30 s */
+    const char *server_key;  /* over a network: kvasird's public key, or the path of its file */
+    const char *secret_key;  /* over a network: path of our secret key (kvasirctl keygen) */
 };
 
 #define KVASIR_RETRY_NEVER UINT32_MAX /* as retry_ms: a loss is KVASIR_UNAVAILABLE at once */

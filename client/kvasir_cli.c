@@ -232,6 +232,8 @@ static const struct cli_option options[] = {
     {"quiet", 'q', NULL, "do not, also not on a terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},
+    {"server-key", 0, "KEY", "over a network: kvasird's public key, or its file"},
+    {"secret-key", 0, "FILE", "over a network: your secret key"},
     {"timeout", 0, "TIME", "give up after, e.g. 500ms, 30s, 2min"},
     {"help", 'h', NULL, "print this"},
     {"version", 'V', NULL, "print the version"},
@@ -252,7 +254,7 @@ static const struct cli_command commands[] = {
 static const struct cli cli = {
     .program = "kvasir",
     .summary = "Asks questions over documents; kvasird keeps what was read.",
-    .common = "runtime-dir endpoint timeout help version",
+    .common = "runtime-dir endpoint server-key secret-key timeout help version",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .commands = commands,

@@ -14,6 +14,7 @@
 #include "kvasir/v1/admin.pb-c.h"
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/health.pb-c.h"
+#include "proto/curve.h"
 #include "proto/endpoints.h"
 
 #define WATCH_MS_MIN        100
@@ -593,6 +594,25 @@ run_requests_cancel(const struct cli_args *args)
     return act(args, METHOD_ADMIN_CANCEL, &request.base);
 }
 
+/* Needs no kvasird. */
+static int
+run_keygen(const struct cli_args *args)
+{
+    char public_key[CURVE_KEY_TEXT];
+    const char *path = args->operands[0];
+    enum status st = curve_write_pair(path, public_key);
+
+    if (st != ST_OK) {
+        return cli_fail(args, st);
+    }
+    if (cli_has(args, "json")) {
+        printf("{" CLI_SCHEMA ",\"public_key\":\"%s\"}\n", public_key);
+    } else {
+        printf("%s\n", public_key);
+    }
+    return CLI_OK;
+}
+
 static int
 run_version(const struct cli_args *args)
 {
@@ -622,6 +642,8 @@ static const struct cli_option options[] = {
     {"yes", 'y', NULL, "do not ask on the terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},
+    {"server-key", 0, "KEY", "over a network: kvasird's public key, or its file"},
+    {"secret-key", 0, "FILE", "over a network: your secret key"},
     {"timeout", 0, "TIME", "give up after, e.g. 500ms, 30s (30s)"},
     {"help", 'h', NULL, "print this"},
     {"version", 'V', NULL, "print the version"},
@@ -663,13 +685,15 @@ static const struct cli_command commands[] = {
      "what the last requests would have hit with other pools", run_what_if},
     {"config", "", 0, 0, VIEW, "kvasird's options as they are", run_config},
     {"health", "", 0, 0, "json watch", "exit code 0 if requests are served", run_health},
+    {"keygen", "FILE", 1, 1, "json",
+     "a new key pair: the secret to FILE, the public key to FILE.pub", run_keygen},
     {"version", "", 0, 0, "json", "the version of this program", run_version},
 };
 
 static const struct cli cli = {
     .program = "kvasirctl",
     .summary = "Looks into a running kvasird and steers it.",
-    .common = "runtime-dir endpoint timeout help version",
+    .common = "runtime-dir endpoint server-key secret-key timeout help version",
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),
     .commands = commands,

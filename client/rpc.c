@@ -27,6 +27,7 @@ struct rpc {
     uint64_t last_id;
     uint32_t retry_after_ms;
     bool was_lost;
+    bool was_refused; /* our key is nobody's */
     char message[RPC_MESSAGE_BYTES];
     struct wire_arena *header_arena;
     struct wire_arena *arena;
@@ -68,6 +69,10 @@ wait_connected(struct rpc *rpc)
         if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
             return ST_OK;
         }
+        if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
+            rpc->was_refused = true;
+            return ERR(ST_UNAVAILABLE, "kvasird at %s does not know our key", rpc->dealer.url);
+        }
         if (event != 0 && event != ZMQ_EVENT_CONNECTED) {
             return ERR(ST_UNAVAILABLE, "no kvasird at %s", rpc->dealer.url);
         }
@@ -83,6 +88,7 @@ require_connection(struct rpc *rpc)
         && (dealer_has_hung_up(&rpc->dealer) || dealer_next_event(&rpc->dealer) != 0)) {
         dealer_close(&rpc->dealer); /* lost since the last call */
     }
+    rpc->was_refused = false;
     if (rpc->dealer.socket == NULL) {
         st = dealer_open(&rpc->dealer);
         st = st != ST_OK ? st : wait_connected(rpc);
@@ -125,6 +131,12 @@ rpc_open(const char *url, struct rpc **rpc_out)
 fail:
     rpc_close(&rpc);
     return st;
+}
+
+enum status
+rpc_use_keys(struct rpc *rpc, const char *server_key, const char *secret_file)
+{
+    return dealer_use_keys(&rpc->dealer, server_key, secret_file);
 }
 
 void
@@ -345,7 +357,7 @@ rpc_call(struct rpc *rpc, const struct rpc_call *call, const ProtobufCMessage **
     }
     st = st != ST_OK ? st : send_request(rpc, call, run.id);
     if (st != ST_OK) {
-        end_here(rpc, &run, rpc_code_of(st));
+        end_here(rpc, &run, rpc->was_refused ? RPC_UNAUTHENTICATED : rpc_code_of(st));
     }
     wait_for_end(rpc, &run);
     rpc_uncancel(rpc);

@@ -30,6 +30,9 @@ struct rpc;
 enum status rpc_open(const char *url, struct rpc **rpc_out);
 void rpc_close(struct rpc **rpc);
 
+/* For a kvasird over a network, before the first call: see dealer_use_keys. */
+enum status rpc_use_keys(struct rpc *rpc, const char *server_key, const char *secret_file);
+
 /* Takes one reply of a call, borrowed for the time of this function.  False cancels the call. */
 typedef bool (*rpc_reply_fn)(void *opaque, const ProtobufCMessage *reply);
 

@@ -42,6 +42,7 @@ name_equal(const struct htab_node *node, const void *key)
 }
 
 struct retry_key {
+    const char *tenant; /* within which keys count */
     const void *bytes;
     size_t length;
 };
@@ -52,7 +53,7 @@ key_equal(const struct htab_node *node, const void *key)
     const struct call *call = HTAB_ENTRY(node, const struct call, by_key);
     const struct retry_key *wanted = key;
 
-    return call->retry_key_length == wanted->length
+    return call->retry_key_length == wanted->length && strcmp(call->tenant, wanted->tenant) == 0
            && memcmp(call->retry_key, wanted->bytes, wanted->length) == 0;
 }
 
@@ -241,7 +242,7 @@ calls_count(const struct calls *calls)
 enum status
 calls_set_retry_key(struct calls *calls, struct call *call, const void *key, size_t length)
 {
-    struct retry_key name = {key, length};
+    struct retry_key name = {call->tenant, key, length};
     uint64_t hash = checksum64(0, key, length);
     struct htab_node *node;
 

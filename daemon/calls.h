@@ -13,6 +13,7 @@
 #include "common/htab.h"
 #include "common/status.h"
 #include "daemon/router.h"
+#include "daemon/tenant.h"
 #include "proto/methods.h"
 
 #define CALLS_MAX           16384 /* open at once, of all clients */
@@ -38,6 +39,7 @@ struct call {
     struct htab_node by_key;
     uint8_t retry_key[CALLS_RETRY_KEY_MAX]; /* RequestHeader.retry_key */
     uint8_t retry_key_length;               /* 0: none */
+    char tenant[TENANT_NAME_MAX];           /* "": of nobody, its salt is as it says */
 };
 
 struct calls;
@@ -49,7 +51,7 @@ void calls_destroy(struct calls **calls);
 enum status calls_open(struct calls *calls, const struct address *address, uint64_t client_id,
                        struct call **call_out);
 
-/* Names the call by its retry key, which outlives connections.  An open one of that name is an
+/* Names the call by its retry key, which outlives connections, within its tenant.  An open one of that name is an
  * earlier attempt, and is marked as lost: one call has one answer.  ST_INVALID: too long;
  * ST_NO_MEMORY. */
 enum status calls_set_retry_key(struct calls *calls, struct call *call, const void *key,

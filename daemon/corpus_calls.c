@@ -224,18 +224,6 @@ fill_summary(const struct kvasird *d, Kvasir__V1__CorpusReply *reply)
     }
 }
 
-static enum status
-scope_of(const struct kvasird *d, bool has_salt, ProtobufCBinaryData salt, struct dockey *scope_out)
-{
-    struct registry_scope scope = {
-        .pool_fingerprint = d->reader.pool_fingerprint,
-        .salt = salt.data,
-        .salt_length = has_salt ? salt.len : 0,
-    };
-
-    return registry_name(&scope, "", scope_out);
-}
-
 /* The documents of a page, of one scope or of all; how many. */
 static size_t
 fill_page(const struct kvasird *d, uint64_t after, size_t limit, const struct dockey *scope,
@@ -262,8 +250,10 @@ corpus_describe(struct kvasird *d, struct call *call, const Kvasir__V1__CorpusRe
 {
     Kvasir__V1__CorpusReply reply = KVASIR__V1__CORPUS_REPLY__INIT;
     size_t limit = request->has_limit ? request->limit : LIST_LIMIT;
+    struct service_scope whose;
     struct dockey scope;
-    enum status st = scope_of(d, request->has_salt, request->salt, &scope);
+    bool is_scoped = service_scope(d, call, request->has_salt, request->salt, &whose);
+    enum status st = registry_name(&whose.registry, "", &scope);
     Kvasir__V1__CorpusDocument *wires, **list;
 
     if (st != ST_OK) {
@@ -282,9 +272,11 @@ corpus_describe(struct kvasird *d, struct call *call, const Kvasir__V1__CorpusRe
         deliver_reply(d, call, RPC_RESOURCE_EXHAUSTED, "no memory for the list",
                       SCHED_RETRY_AFTER_MS, NULL, true);
     } else {
-        fill_summary(d, &reply);
+        if (call->tenant[0] == '\0') {
+            fill_summary(d, &reply); /* of all tenants */
+        }
         reply.n_documents =
-            fill_page(d, request->after, limit, request->has_salt ? &scope : NULL, wires, list);
+            fill_page(d, request->after, limit, is_scoped ? &scope : NULL, wires, list);
         reply.documents = list;
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     }
@@ -303,9 +295,12 @@ corpus_warm(struct kvasird *d, struct call *call, const struct dockey *key,
         .weight = ref->has_weight ? ref->weight : 1.0,
         .name = *key,
     };
-    enum status st = scope_of(d, ref->has_salt, ref->salt, &registration.scope);
+    struct service_scope whose;
     bool is_unchanged;
+    enum status st;
 
+    (void)service_scope(d, call, ref->has_salt, ref->salt, &whose);
+    st = registry_name(&whose.registry, "", &registration.scope);
     if (tokens == NULL) {
         st = ERR(ST_NOT_FOUND, "the document is not registered");
     } else if (!(isfinite(registration.weight) && registration.weight > 0)) {

@@ -96,6 +96,20 @@ hand_back(struct ingest *ingest, struct ingest_job *job)
     ring(ingest);
 }
 
+static enum status
+read_job(const struct reader *reader, struct wire_arena *arena, struct tokenizer_scratch *scratch,
+         struct ingest_job *job)
+{
+    const struct client_message message = {
+        .method = job->method,
+        .tenant = job->tenant,
+        .payload = job->payload,
+        .length = job->length,
+    };
+
+    return read_prompt(reader, arena, scratch, &message, &job->reading);
+}
+
 static void *
 run_thread(void *arg)
 {
@@ -110,8 +124,7 @@ run_thread(void *arg)
     }
     while ((job = wait_for_job(ingest)) != NULL) {
         job->status = setup != ST_OK ? ERR(setup, "no memory for a tokeniser thread")
-                                     : read_prompt(ingest->reader, arena, scratch, job->method,
-                                                   job->payload, job->length, &job->reading);
+                                     : read_job(ingest->reader, arena, scratch, job);
         if (job->status != ST_OK) {
             (void)snprintf(job->message, sizeof(job->message), "%s", status_detail());
         }
@@ -200,30 +213,31 @@ ingest_destroy(struct ingest **ingest_ref)
 }
 
 static struct ingest_job *
-make_job(uint64_t call, enum method_id method, const void *payload, size_t length)
+make_job(uint64_t call, const struct client_message *message)
 {
     struct ingest_job *job = mem_zalloc(1, sizeof(*job));
 
     if (job == NULL) {
         return NULL;
     }
-    job->payload = mem_dup(payload, length);
+    job->payload = mem_dup(message->payload, message->length);
     if (job->payload == NULL) {
         mem_free(job);
         return NULL;
     }
     job->call = call;
-    job->method = method;
-    job->length = length;
+    job->method = message->method;
+    job->length = message->length;
+    (void)snprintf(job->tenant, sizeof(job->tenant), "%s", message->tenant);
     list_init(&job->link);
     return job;
 }
 
 enum status
-ingest_submit(struct ingest *ingest, uint64_t call, enum method_id method, const void *payload,
-              size_t length)
+ingest_submit(struct ingest *ingest, uint64_t call, const struct client_message *message)
 {
-    struct ingest_job *job = make_job(call, method, payload, length);
+    struct ingest_job *job = make_job(call, message);
+    size_t length = message->length;
     enum status st = ST_OK;
 
     if (job == NULL) {

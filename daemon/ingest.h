@@ -13,6 +13,7 @@
 #include "common/list.h"
 #include "common/status.h"
 #include "daemon/read_prompt.h"
+#include "daemon/tenant.h"
 
 struct ingest;
 
@@ -23,6 +24,7 @@ struct ingest;
 struct ingest_job {
     struct list_node link;
     uint64_t call; /* the router's */
+    char tenant[TENANT_NAME_MAX];
     enum method_id method;
     uint8_t *payload; /* owned */
     size_t length;
@@ -43,9 +45,9 @@ enum status ingest_new(const struct reader *reader, uint32_t thread_count, uint6
 /* Waits for jobs in work; the rest is dropped. */
 void ingest_destroy(struct ingest **ingest);
 
-/* Copies the payload.  ST_NO_MEMORY: too many jobs or bytes wait (the detail names the limit). */
-enum status ingest_submit(struct ingest *ingest, uint64_t call, enum method_id method,
-                          const void *payload, size_t length);
+/* Copies the message.  ST_NO_MEMORY: too many jobs or bytes wait (the detail names the limit). */
+enum status ingest_submit(struct ingest *ingest, uint64_t call,
+                          const struct client_message *message);
 
 /* Readable when jobs may be back. */
 int ingest_fd(const struct ingest *ingest);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/access.h"
 #include "daemon/calls.h"
 #include "daemon/corpus.h"
 #include "daemon/estate.h"
@@ -22,8 +23,10 @@
 #include "daemon/options.h"
 #include "daemon/peers.h"
 #include "daemon/read_prompt.h"
+#include "daemon/registry.h"
 #include "daemon/router.h"
 #include "daemon/sched.h"
+#include "daemon/tenant.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
 #include "proto/endpoints.h"
@@ -59,6 +62,7 @@ struct kvasird {
     struct ingest *ingest;
     struct insight insight;
     struct router *router;
+    struct access *access; /* of those who come over a network; NULL without */
     struct calls *calls;
     struct handoff *handoff;
     uint64_t busy_until_us;                    /* no sleep before */
@@ -86,6 +90,8 @@ enum status start_directory(struct kvasird *d);
 enum status start_model(struct kvasird *d);
 /* Scheduler, tokeniser threads, sockets. */
 enum status start_parts(struct kvasird *d);
+/* Reads the keys of --curve-clients again; what is wrong leaves the old ones in force. */
+void start_reload_access(struct kvasird *d);
 /* Ends open calls and undoes all of that, as far as it was done. */
 void start_undo(struct kvasird *d);
 
@@ -116,6 +122,16 @@ void deliver_refusal(struct kvasird *d, const struct address *to, uint64_t clien
 
 void service_message(struct kvasird *d, const struct message *message);
 void service_ingested(struct kvasird *d);
+
+/* Whose documents a call names. */
+struct service_scope {
+    struct registry_scope registry;
+    uint8_t salt[TENANT_SALT_BYTES]; /* what registry.salt is of a tenant */
+};
+
+/* A tenant's, or those of the salt that it says; false: of all. */
+bool service_scope(const struct kvasird *d, const struct call *call, bool has_salt,
+                   ProtobufCBinaryData salt, struct service_scope *scope_out);
 
 /* One document as usage and Probe report it; borrows from `document`. */
 void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,

@@ -31,6 +31,7 @@ start_signals(struct kvasird *d)
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGUSR2);
+    (void)sigaddset(&set, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
         return ERR(ST_SYSTEM, "sigprocmask: %s", strerror(errno));
     }

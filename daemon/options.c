@@ -32,6 +32,13 @@ static const struct conf_option table[] = {
     {"runtime-dir", CONF_STRING, NULL, 0, 0, "DIR",
      "where the sockets are; default $KVASIR_RUNTIME_DIR, /run/kvasir or $XDG_RUNTIME_DIR/kvasir",
      AT(runtime_dir)},
+    {"listen", CONF_STRING, NULL, 0, 0, "URL",
+     "serve clients over a network, too, e.g. tcp://0.0.0.0:7077; with both of the next",
+     AT(listen)},
+    {"curve-secret", CONF_STRING, NULL, 0, 0, "FILE",
+     "secret key of this server (kvasirctl keygen), readable by its owner alone", AT(curve_secret)},
+    {"curve-clients", CONF_STRING, NULL, 0, 0, "DIR",
+     "who may come: a file NAME.conf a key; read again on SIGHUP", AT(curve_clients)},
     {"kv-memory", CONF_STRING, "1GiB", 0, 0, "SIZE",
      "memory for the KV of documents and answers: bytes, or a share (0.9, 90%) of what is free "
      "after weights and workspace",
@@ -115,6 +122,23 @@ check_model(const struct options *o)
     return ST_OK;
 }
 
+/* Nothing is served over a network without keys, and keys alone serve nobody. */
+static enum status
+check_listen(const struct options *o)
+{
+    bool has_keys = o->curve_secret != NULL && o->curve_clients != NULL;
+
+    if (o->listen != NULL && !has_keys) {
+        return ERR(ST_INVALID, "listen %s: it goes with --curve-secret and --curve-clients",
+                   o->listen);
+    }
+    if (o->listen == NULL && (o->curve_secret != NULL || o->curve_clients != NULL)) {
+        return ERR(ST_INVALID, "%s goes with --listen",
+                   o->curve_secret != NULL ? "curve-secret" : "curve-clients");
+    }
+    return ST_OK;
+}
+
 /* A share has a point or a percent sign; a whole number without either is one of bytes. */
 enum status
 options_kv_memory(const struct options *o, struct kv_memory *memory_out)
@@ -149,6 +173,7 @@ options_check(const struct options *o)
     struct kv_memory kv_memory;
 
     TRY(check_model(o));
+    TRY(check_listen(o));
     TRY(options_kv_memory(o, &kv_memory));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
         return ERR(ST_INVALID, "block-tokens %llu: it must be 16, 32 or 64",

@@ -14,6 +14,9 @@ struct options {
     char *load_format;
     char *shape;
     char *runtime_dir;
+    char *listen;
+    char *curve_secret;
+    char *curve_clients;
     char *kv_memory; /* options_kv_memory reads it */
     uint64_t block_tokens;
     char *kv_type;

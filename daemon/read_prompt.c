@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "daemon/registry.h"
 #include "daemon/sched.h"
+#include "daemon/tenant.h"
 #include "model/grammar.h"
 
 #include "kvasir/v1/documents.pb-c.h"
@@ -24,7 +25,9 @@ enum text_kind {
 struct work {
     const struct reader *reader;
     struct tokenizer_scratch *scratch;
+    const char *tenant;
     ProtobufCBinaryData salt;
+    uint8_t tenant_salt[TENANT_SALT_BYTES]; /* what `salt` is of a tenant */
     struct prompt prompt;
 };
 
@@ -337,6 +340,11 @@ read_salt(struct work *work, bool has_salt, ProtobufCBinaryData salt)
     }
     if (has_salt) {
         work->salt = salt;
+    }
+    if (work->tenant[0] != '\0') {
+        tenant_salt(work->tenant, work->salt.data, work->salt.len, work->tenant_salt);
+        work->salt =
+            (ProtobufCBinaryData){.data = work->tenant_salt, .len = sizeof(work->tenant_salt)};
     }
     return ST_OK;
 }
@@ -653,19 +661,19 @@ read_register(struct work *work, const Kvasir__V1__RegisterRequest *request,
 
 enum status
 read_prompt(const struct reader *reader, struct wire_arena *arena,
-            struct tokenizer_scratch *scratch, enum method_id method, const void *payload,
-            size_t length, struct reading *reading_out)
+            struct tokenizer_scratch *scratch, const struct client_message *from,
+            struct reading *reading_out)
 {
-    struct work work = {.reader = reader, .scratch = scratch};
+    struct work work = {.reader = reader, .scratch = scratch, .tenant = from->tenant};
     const ProtobufCMessage *message;
     uint32_t priority = PROMPT_PRIORITY_DEFAULT;
     struct registration registration = {0};
     enum status st;
 
     wire_arena_reset(arena);
-    TRY(wire_unpack(arena, method_get(method)->request, payload, length, WIRE_CLIENT_BYTES_MAX,
-                    &message));
-    switch (method) {
+    TRY(wire_unpack(arena, method_get(from->method)->request, from->payload, from->length,
+                    WIRE_CLIENT_BYTES_MAX, &message));
+    switch (from->method) {
     case METHOD_GENERATE:
         st = read_generate(&work, (const Kvasir__V1__GenerateRequest *)message, &priority);
         break;

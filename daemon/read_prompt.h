@@ -33,6 +33,15 @@ struct reader {
     struct memo *registered; /* documents, by key */
 };
 
+/* What a client sent. */
+struct client_message {
+    enum method_id method;
+    const char *tenant; /* whose documents: the salt is of its name and the message's; "": nobody's,
+                           the salt is the message's */
+    const void *payload;
+    size_t length;
+};
+
 /* How a document is registered. */
 struct registration {
     double weight; /* 0: it is only known, not of the corpus */
@@ -54,7 +63,7 @@ struct reading {
  * ST_NOT_FOUND (a document key), ST_NO_MEMORY; *reading_out is written only on ST_OK and then owned
  * by the caller. */
 enum status read_prompt(const struct reader *reader, struct wire_arena *arena,
-                        struct tokenizer_scratch *scratch, enum method_id method,
-                        const void *payload, size_t length, struct reading *reading_out);
+                        struct tokenizer_scratch *scratch, const struct client_message *message,
+                        struct reading *reading_out);
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* router - the daemon's ZeroMQ sockets and its one poll; the only zmq here.
  *
- * Three ROUTERs (clients, operators, workers), a monitor on each of the first two, and the
- * descriptors that the caller waits for as well.  It moves messages and notices who is gone; it
+ * Three ROUTERs of the runtime directory (clients, operators, workers) and, when it is asked for,
+ * one for a network, where CURVE says who speaks (ZeroMQ RFC 27: libzmq asks us over a socket of
+ * its own).  A monitor on each but the workers', and the descriptors that the caller waits for as
+ * well.  It moves messages and notices who is gone; it
  * understands none.
  *
  * A dead client is noticed at once, not when its next chunk fails: the monitor reports the
@@ -19,6 +21,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "proto/curve.h"
 
 struct router;
 
@@ -31,6 +34,7 @@ struct router;
 enum router_socket {
     ROUTER_CLIENT,
     ROUTER_ADMIN,
+    ROUTER_REMOTE, /* over a network; closed unless it is configured */
     ROUTER_WORKER,
     ROUTER_SOCKETS,
 };
@@ -45,6 +49,7 @@ struct address {
 
 struct message {
     struct address from;
+    const char *peer;   /* of ROUTER_REMOTE: the name that on_knock gave; else NULL */
     const void *header; /* of clients; NULL for workers */
     size_t header_length;
     const void *payload;
@@ -56,10 +61,19 @@ struct router_handlers {
     void (*on_message)(void *arg, const struct message *message);
     /* The connection is gone, with all who spoke over it. */
     void (*on_lost)(void *arg, enum router_socket socket, int connection);
+    /* Somebody comes with this public key: its name, borrowed for the time of this call, or NULL to
+     * refuse.  Only with a remote endpoint. */
+    const char *(*on_knock)(void *arg, const uint8_t key[CURVE_KEY_BYTES]);
 };
 
-/* Binds the sockets in `dir`.  ST_SYSTEM names the socket. */
-enum status router_new(const char *dir, const struct router_handlers *handlers,
+struct router_config {
+    const char *dir;           /* of the local sockets */
+    const char *remote_url;    /* ZeroMQ endpoint to listen on; NULL: none */
+    const char *remote_secret; /* Z85, of the server's key pair */
+};
+
+/* Binds the sockets.  ST_SYSTEM names the socket. */
+enum status router_new(const struct router_config *config, const struct router_handlers *handlers,
                        struct router **router_out);
 
 /* Closes everything and removes the sockets' files. */

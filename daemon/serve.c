@@ -71,6 +71,8 @@ take_signals(struct kvasird *d)
             log_info("leaving", "pool and workers stay for the next kvasird");
             d->leaves_pool = true;
             serve_stop(d, true); /* clients come back to the next one with what they have */
+        } else if (info.ssi_signo == SIGHUP) {
+            start_reload_access(d);
         } else {
             serve_stop(d, d->stop_by_us != 0); /* the second one does not wait */
         }

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "daemon/registry.h"
+#include "daemon/tenant.h"
 
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
@@ -214,22 +215,38 @@ service_ingested(struct kvasird *d)
 
 /* --- documents -------------------------------------------------------------------------------- */
 
-/* With a salt, or by its id, it must be registered, since only its ids tell whose it is. */
-static enum status
-read_ref(const struct kvasird *d, const Kvasir__V1__DocumentRef *ref, struct dockey *key_out)
+bool
+service_scope(const struct kvasird *d, const struct call *call, bool has_salt,
+              ProtobufCBinaryData salt, struct service_scope *scope_out)
 {
-    struct registry_scope scope = {
+    scope_out->registry = (struct registry_scope){
         .pool_fingerprint = d->reader.pool_fingerprint,
-        .salt = ref->salt.data,
-        .salt_length = ref->has_salt ? ref->salt.len : 0,
+        .salt = salt.data,
+        .salt_length = has_salt ? salt.len : 0,
     };
+    if (call->tenant[0] != '\0') {
+        tenant_salt(call->tenant, salt.data, scope_out->registry.salt_length, scope_out->salt);
+        scope_out->registry.salt = scope_out->salt;
+        scope_out->registry.salt_length = sizeof(scope_out->salt);
+    }
+    return has_salt || call->tenant[0] != '\0';
+}
+
+/* With a salt (a tenant has always one), or by its id, it must be registered, since only its ids
+ * tell whose it is. */
+static enum status
+read_ref(const struct kvasird *d, const struct call *call, const Kvasir__V1__DocumentRef *ref,
+         struct dockey *key_out)
+{
+    struct service_scope scope;
+    bool is_scoped = service_scope(d, call, ref->has_salt, ref->salt, &scope);
     struct tokens *tokens = NULL;
 
     if (ref->has_key == (ref->id != NULL)) {
         return ERR(ST_INVALID, "a document is named by its key or by its id");
     }
     if (ref->id != NULL) {
-        TRY(registry_find_id(d->reader.registered, &scope, ref->id, key_out, &tokens));
+        TRY(registry_find_id(d->reader.registered, &scope.registry, ref->id, key_out, &tokens));
         tokens_release(&tokens);
         return ST_OK;
     }
@@ -237,8 +254,8 @@ read_ref(const struct kvasird *d, const Kvasir__V1__DocumentRef *ref, struct doc
         return ERR(ST_INVALID, "key has %zu bytes: it must be %d", ref->key.len, DOCKEY_BYTES);
     }
     memcpy(key_out->bytes, ref->key.data, DOCKEY_BYTES);
-    if (ref->has_salt) {
-        TRY(registry_find(d->reader.registered, &scope, key_out, &tokens));
+    if (is_scoped) {
+        TRY(registry_find(d->reader.registered, &scope.registry, key_out, &tokens));
         tokens_release(&tokens);
     }
     return ST_OK;
@@ -404,14 +421,20 @@ by_saved(const void *a, const void *b)
     return (r > l) - (r < l);
 }
 
+/* All documents, or those that are registered within `scope`. */
 static size_t
-collect_infos(const struct kvasird *d, struct kvpool_doc_info *infos, size_t count_max)
+collect_infos(const struct kvasird *d, const struct registry_scope *scope,
+              struct kvpool_doc_info *infos, size_t count_max)
 {
     const struct kvpool_doc *cursor = NULL;
     size_t count = 0;
 
     while (count < count_max && kvpool_next_doc(sched_pool(d->sched), &cursor, &infos[count])) {
-        count++;
+        struct tokens *tokens = NULL;
+
+        count += scope == NULL
+                 || registry_find(d->reader.registered, scope, &infos[count].key, &tokens) == ST_OK;
+        tokens_release(&tokens);
     }
     return count;
 }
@@ -458,6 +481,8 @@ list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListReque
                                                  : strcmp(order, "tokens") == 0 ? by_tokens
                                                  : strcmp(order, "saved") == 0  ? by_saved
                                                                                 : NULL;
+    struct service_scope scope;
+    bool is_scoped = service_scope(d, call, false, (ProtobufCBinaryData){0}, &scope);
     struct kvpool_stats stats = {0};
     struct kvpool_doc_info *infos;
     size_t count;
@@ -479,7 +504,9 @@ list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListReque
         reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
         return;
     }
-    count = stats.documents == 0 ? 0 : collect_infos(d, infos, stats.documents);
+    count = stats.documents == 0
+                ? 0
+                : collect_infos(d, is_scoped ? &scope.registry : NULL, infos, stats.documents);
     qsort(infos, count, sizeof(*infos), compare);
     send_list(d, call, infos, count < limit ? count : limit, count);
     mem_free(infos);
@@ -494,7 +521,7 @@ prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeReq
 
     ref.has_key = request->has_key;
     ref.key = request->key;
-    st = read_ref(d, &ref, &key);
+    st = read_ref(d, call, &ref, &key);
     if (st == ST_OK) {
         st = request->has_priority ? sched_prioritize(d->sched, &key, request->priority)
                                    : ERR(ST_INVALID, "priority is missing");
@@ -506,7 +533,7 @@ static void
 document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRef *ref)
 {
     struct dockey key;
-    enum status st = read_ref(d, ref, &key);
+    enum status st = read_ref(d, call, ref, &key);
 
     if (st != ST_OK) {
         reply_status(d, call, st, status_detail());
@@ -595,8 +622,13 @@ start_call(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_TOKENIZE:
     case METHOD_PROBE:
     case METHOD_REGISTER:
-        st = ingest_submit(d->ingest, call->id, call->method, message->payload,
-                           message->payload_length);
+        st = ingest_submit(d->ingest, call->id,
+                           &(struct client_message){
+                               .method = call->method,
+                               .tenant = call->tenant,
+                               .payload = message->payload,
+                               .length = message->payload_length,
+                           });
         if (st != ST_OK) {
             reply_status(d, call, st, status_detail());
         }
@@ -625,12 +657,41 @@ find_method(struct kvasird *d, const struct message *message,
         deliver_refusal(d, from, header->request_id, RPC_UNIMPLEMENTED, status_detail());
         return NULL;
     }
-    if (method->is_admin && from->socket != ROUTER_ADMIN) {
-        deliver_refusal(d, from, header->request_id, RPC_PERMISSION_DENIED,
-                        "operators' methods are served on " ENDPOINT_ADMIN " only");
-        return NULL;
-    }
     return method;
+}
+
+/* Who calls, and for whom: over a network its key says so, on a local socket the caller itself.
+ * The entry of the key may have gone since its connection was made. */
+static bool
+may_call(struct kvasird *d, const struct message *message, const Kvasir__V1__RequestHeader *header,
+         const struct method *method, const char **tenant_out)
+{
+    const struct access_entry *entry =
+        message->peer == NULL ? NULL : access_find_name(d->access, message->peer);
+    bool is_remote = message->from.socket == ROUTER_REMOTE;
+    bool is_admin = is_remote ? entry != NULL && entry->role == ACCESS_ADMIN
+                              : message->from.socket == ROUTER_ADMIN;
+    const char *tenant = header->tenant == NULL ? "" : header->tenant;
+    enum rpc_code code = RPC_PERMISSION_DENIED;
+
+    if (is_remote && entry == NULL) {
+        code = RPC_UNAUTHENTICATED;
+        (void)ERR(ST_INVALID, "this key is no longer accepted");
+    } else if (is_remote && tenant[0] != '\0') {
+        (void)ERR(ST_INVALID, "over a network the key tells the tenant, not the header");
+    } else if (tenant[0] != '\0' && !tenant_is_name(tenant)) {
+        code = RPC_INVALID_ARGUMENT;
+        (void)ERR(ST_INVALID, "tenant: letters, digits, '-', '_' and '.', at most %d",
+                  TENANT_NAME_MAX - 1);
+    } else if (!is_admin && (method->is_admin || (is_remote && method->id == METHOD_METRICS))) {
+        (void)ERR(ST_INVALID, "%s is for operators: " ENDPOINT_ADMIN ", or a key of role admin",
+                  header->method);
+    } else {
+        *tenant_out = is_remote ? entry->tenant : tenant;
+        return true;
+    }
+    deliver_refusal(d, &message->from, header->request_id, code, status_detail());
+    return false;
 }
 
 void
@@ -639,6 +700,7 @@ service_message(struct kvasird *d, const struct message *message)
     const ProtobufCMessage *parsed;
     const Kvasir__V1__RequestHeader *header;
     const struct method *method;
+    const char *tenant = "";
     struct call *call;
     uint64_t timeout_ms;
     enum status st;
@@ -652,7 +714,7 @@ service_message(struct kvasird *d, const struct message *message)
     }
     header = (const Kvasir__V1__RequestHeader *)parsed;
     method = find_method(d, message, header);
-    if (method == NULL) {
+    if (method == NULL || !may_call(d, message, header, method, &tenant)) {
         deliver(d);
         return;
     }
@@ -664,6 +726,7 @@ service_message(struct kvasird *d, const struct message *message)
         deliver(d);
         return;
     }
+    (void)snprintf(call->tenant, sizeof(call->tenant), "%s", tenant);
     if (header->has_retry_key
         && (st = calls_set_retry_key(d->calls, call, header->retry_key.data, header->retry_key.len))
                != ST_OK) {

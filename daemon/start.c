@@ -238,6 +238,50 @@ on_message(void *arg, const struct message *message)
     }
 }
 
+static const char *
+on_knock(void *arg, const uint8_t key[CURVE_KEY_BYTES])
+{
+    struct kvasird *d = arg;
+    const struct access_entry *entry = access_find_key(d->access, key);
+
+    if (entry == NULL) {
+        log_warn("client_refused", "reason=unknown_key");
+    }
+    return entry == NULL ? NULL : entry->name;
+}
+
+void
+start_reload_access(struct kvasird *d)
+{
+    struct access *access;
+
+    if (d->options.listen == NULL) {
+        return;
+    }
+    if (access_read(d->options.curve_clients, &access) != ST_OK) {
+        log_error("reload_failed", "detail=\"%s\", keeping the old keys", status_detail());
+        return;
+    }
+    access_destroy(&d->access);
+    d->access = access;
+    log_info("keys_read", "count=%zu", access_count(access));
+}
+
+static enum status
+start_router(struct kvasird *d, const struct router_handlers *handlers)
+{
+    char secret[CURVE_KEY_TEXT];
+    struct router_config config = {.dir = d->dir, .remote_url = d->options.listen};
+
+    if (config.remote_url != NULL) {
+        TRY(curve_read_secret(d->options.curve_secret, secret));
+        TRY(access_read(d->options.curve_clients, &d->access));
+        config.remote_secret = secret;
+        log_info("listening", "url=%s keys=%zu", config.remote_url, access_count(d->access));
+    }
+    return router_new(&config, handlers, &d->router);
+}
+
 enum status
 start_parts(struct kvasird *d)
 {
@@ -245,6 +289,7 @@ start_parts(struct kvasird *d)
         .arg = d,
         .on_message = on_message,
         .on_lost = on_lost,
+        .on_knock = on_knock,
     };
 
     d->started_us = clock_now_us();
@@ -267,7 +312,7 @@ start_parts(struct kvasird *d)
     TRY(insight_new(&d->insight));
     TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, d->options.busy_poll,
                    &d->ingest));
-    return router_new(d->dir, &handlers, &d->router);
+    return start_router(d, &handlers);
 }
 
 static void
@@ -314,6 +359,7 @@ start_undo(struct kvasird *d)
     ingest_destroy(&d->ingest);
     insight_deinit(&d->insight);
     router_destroy(&d->router);
+    access_destroy(&d->access);
     peers_close(d);
     handoff_destroy(&d->handoff);
     sched_destroy(&d->sched);

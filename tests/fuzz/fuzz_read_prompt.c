@@ -55,7 +55,9 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
         struct reading reading = {0};
 
-        if (read_prompt(&reader, arena, scratch, methods[i], bytes, length, &reading) == ST_OK) {
+        if (read_prompt(&reader, arena, scratch,
+                        &(struct client_message){methods[i], "", bytes, length}, &reading)
+            == ST_OK) {
             check(methods[i], &reading);
             prompt_deinit(&reading.prompt);
         }

@@ -245,7 +245,7 @@ START_TEST(a_shell_is_told_what_could_come_next)
     static const struct {
         const char *words[4], *candidates;
     } cases[] = {
-        {{""}, "status\nstats\ndocs\nworkers\nrequests\nwhatif\nconfig\nhealth\nversion\n"},
+        {{"s"}, "status\nstats\n"},
         {{"w"}, "workers\nwhatif\n"},
         {{"docs", "pi"}, "pin\n"},
         {{"--json", "workers", "r"}, "resume\n"},

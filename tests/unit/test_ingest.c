@@ -94,6 +94,13 @@ reader_close(struct reader *reader, struct tokenizer **tokenizer)
     tokenizer_destroy(tokenizer);
 }
 
+static enum status
+submit(struct ingest *ingest, uint64_t call, const void *payload, size_t length)
+{
+    return ingest_submit(ingest, call,
+                         &(struct client_message){METHOD_TOKENIZE, "", payload, length});
+}
+
 START_TEST(every_job_comes_back_once_with_its_own_result)
 {
     struct reader reader;
@@ -113,8 +120,7 @@ START_TEST(every_job_comes_back_once_with_its_own_result)
         (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)call);
         request.text = text;
         ck_assert_int_eq(wire_pack(&buffer, &request.base), ST_OK);
-        ck_assert_int_eq(ingest_submit(ingest, call, METHOD_TOKENIZE, buffer.bytes, buffer.length),
-                         ST_OK);
+        ck_assert_int_eq(submit(ingest, call, buffer.bytes, buffer.length), ST_OK);
         wire_buffer_deinit(&buffer);
     }
     while (count < 200) {
@@ -148,9 +154,9 @@ START_TEST(more_jobs_than_the_limit_are_refused_by_name)
     reader_open(&reader, &tokenizer);
     ck_assert_int_eq(ingest_new(&reader, 0, 0, &ingest), ST_OK); /* nobody works them off */
     for (uint64_t call = 0; call < INGEST_JOBS_MAX; call++) {
-        ck_assert_int_eq(ingest_submit(ingest, call, METHOD_TOKENIZE, "", 0), ST_OK);
+        ck_assert_int_eq(submit(ingest, call, "", 0), ST_OK);
     }
-    ck_assert_int_eq(ingest_submit(ingest, 1, METHOD_TOKENIZE, "", 0), ST_NO_MEMORY);
+    ck_assert_int_eq(submit(ingest, 1, "", 0), ST_NO_MEMORY);
     ck_assert_str_eq(status_detail(), "1024 messages wait for tokenising: the limit is 1024");
     ingest_destroy(&ingest); /* with jobs inside */
     reader_close(&reader, &tokenizer);

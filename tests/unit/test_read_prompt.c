@@ -23,6 +23,7 @@ struct rig {
     struct wire_arena *arena;
     struct reader reader;
     struct reading reading;
+    const char *tenant; /* of what is read */
 };
 
 static void
@@ -31,7 +32,7 @@ rig_open(struct rig *rig)
     struct tiny_model_config config = tiny_model_defaults();
     size_t length;
 
-    *rig = (struct rig){0};
+    *rig = (struct rig){.tenant = ""};
     ck_assert_int_eq(tiny_model_make(&config, &rig->bytes, &length), ST_OK);
     ck_assert_int_eq(gguf_open_bytes("tiny", rig->bytes, length, &rig->gguf), ST_OK);
     ck_assert_int_eq(tokenizer_new(rig->gguf, &rig->tokenizer), ST_OK);
@@ -65,7 +66,8 @@ read_message(struct rig *rig, enum method_id method, const ProtobufCMessage *mes
 
     prompt_deinit(&rig->reading.prompt);
     ck_assert_int_eq(wire_pack(&buffer, message), ST_OK);
-    st = read_prompt(&rig->reader, rig->arena, rig->scratch, method, buffer.bytes, buffer.length,
+    st = read_prompt(&rig->reader, rig->arena, rig->scratch,
+                     &(struct client_message){method, rig->tenant, buffer.bytes, buffer.length},
                      &rig->reading);
     wire_buffer_deinit(&buffer);
     return st;
@@ -524,8 +526,9 @@ START_TEST(bytes_that_are_no_message_are_refused_and_nothing_leaks)
 
     rig_open(&rig);
     memset(junk, 0xff, sizeof(junk));
-    ck_assert_int_eq(read_prompt(&rig.reader, rig.arena, rig.scratch, METHOD_GENERATE, junk,
-                                 sizeof(junk), &rig.reading),
+    ck_assert_int_eq(read_prompt(&rig.reader, rig.arena, rig.scratch,
+                                 &(struct client_message){METHOD_GENERATE, "", junk, sizeof(junk)},
+                                 &rig.reading),
                      ST_INVALID);
     rig_close(&rig);
 }
@@ -552,8 +555,9 @@ START_TEST(every_allocation_may_fail)
     for (uint64_t n = 1; st != ST_OK; n++) {
         ck_assert_uint_lt(n, 1000);
         mem_fail_at(n);
-        st = read_prompt(&rig.reader, rig.arena, rig.scratch, METHOD_GENERATE, buffer.bytes,
-                         buffer.length, &rig.reading);
+        st = read_prompt(&rig.reader, rig.arena, rig.scratch,
+                         &(struct client_message){METHOD_GENERATE, "", buffer.bytes, buffer.length},
+                         &rig.reading);
         ck_assert(st == ST_OK || st == ST_NO_MEMORY);
     }
     mem_fail_at(0);

@@ -62,11 +62,16 @@ note_lost(void *arg, enum router_socket socket, int connection)
 static void
 rig_open(struct rig *rig)
 {
-    struct router_handlers handlers = {&rig->seen, note_message, note_lost};
+    struct router_handlers handlers = {
+        .arg = &rig->seen,
+        .on_message = note_message,
+        .on_lost = note_lost,
+    };
 
     *rig = (struct rig){.dir = "/tmp/kvasir-router-XXXXXX"};
     ck_assert_ptr_nonnull(mkdtemp(rig->dir));
-    ck_assert_int_eq(router_new(rig->dir, &handlers, &rig->router), ST_OK);
+    ck_assert_int_eq(router_new(&(struct router_config){.dir = rig->dir}, &handlers, &rig->router),
+                     ST_OK);
     ck_assert_int_eq(endpoint_url(rig->dir, ENDPOINT_CLIENT, rig->url), ST_OK);
     rig->context = zmq_ctx_new();
 }
