@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a large cold request does to the others: hot questions and running answers, first alone, then
- * while a request of many fresh documents is encoded.  Against a running kvasird.
+/* What a large cold request does to the others: hot questions and running answers, first alone,
+ * then while a request of many fresh documents is encoded.  Against a running kvasird.
  *
  * Streams generate over hot documents and note the time between their tokens; one client asks short
  * hot questions one after the other and notes the time to the first token.  What falls between the

@@ -8,13 +8,13 @@
 
 #include "client/cli.h"
 #include "client/docs_warm.h"
+#include "client/keygen.h"
 #include "client/pbjson.h"
 #include "client/sizes.h"
 #include "client/table.h"
 #include "kvasir/v1/admin.pb-c.h"
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/health.pb-c.h"
-#include "proto/curve.h"
 #include "proto/endpoints.h"
 
 #define WATCH_MS_MIN        100
@@ -594,25 +594,6 @@ run_requests_cancel(const struct cli_args *args)
     return act(args, METHOD_ADMIN_CANCEL, &request.base);
 }
 
-/* Needs no kvasird. */
-static int
-run_keygen(const struct cli_args *args)
-{
-    char public_key[CURVE_KEY_TEXT];
-    const char *path = args->operands[0];
-    enum status st = curve_write_pair(path, public_key);
-
-    if (st != ST_OK) {
-        return cli_fail(args, st);
-    }
-    if (cli_has(args, "json")) {
-        printf("{" CLI_SCHEMA ",\"public_key\":\"%s\"}\n", public_key);
-    } else {
-        printf("%s\n", public_key);
-    }
-    return CLI_OK;
-}
-
 static int
 run_version(const struct cli_args *args)
 {
@@ -686,7 +667,7 @@ static const struct cli_command commands[] = {
     {"config", "", 0, 0, VIEW, "kvasird's options as they are", run_config},
     {"health", "", 0, 0, "json watch", "exit code 0 if requests are served", run_health},
     {"keygen", "FILE", 1, 1, "json",
-     "a new key pair: the secret to FILE, the public key to FILE.pub", run_keygen},
+     "a new key pair: the secret to FILE, the public key to FILE.pub", keygen_run},
     {"version", "", 0, 0, "json", "the version of this program", run_version},
 };
 

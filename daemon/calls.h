@@ -51,9 +51,9 @@ void calls_destroy(struct calls **calls);
 enum status calls_open(struct calls *calls, const struct address *address, uint64_t client_id,
                        struct call **call_out);
 
-/* Names the call by its retry key, which outlives connections, within its tenant.  An open one of that name is an
- * earlier attempt, and is marked as lost: one call has one answer.  ST_INVALID: too long;
- * ST_NO_MEMORY. */
+/* Names the call by its retry key, which outlives connections, within its tenant.  An open one of
+ * that name is an earlier attempt, and is marked as lost: one call has one answer.  ST_INVALID: too
+ * long; ST_NO_MEMORY. */
 enum status calls_set_retry_key(struct calls *calls, struct call *call, const void *key,
                                 size_t length);
 

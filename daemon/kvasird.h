@@ -123,6 +123,10 @@ void deliver_refusal(struct kvasird *d, const struct address *to, uint64_t clien
 void service_message(struct kvasird *d, const struct message *message);
 void service_ingested(struct kvasird *d);
 
+/* Ends a call with a failure; those that may pass tell when to try again. */
+void service_reply_status(struct kvasird *d, struct call *call, enum status st,
+                          const char *message);
+
 /* Whose documents a call names. */
 struct service_scope {
     struct registry_scope registry;
@@ -137,6 +141,11 @@ bool service_scope(const struct kvasird *d, const struct call *call, bool has_sa
 void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
                            const struct prompt_document *document, uint32_t tokens_ready,
                            enum kvpool_miss reason);
+
+/* --- listing.c: what is told about documents -------------------------------------------------- */
+
+void listing_get(struct kvasird *d, struct call *call, const struct dockey *key);
+void listing_list(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest *request);
 
 /* --- corpus_calls.c: documents to have ready ---------------------------------------------------
  */

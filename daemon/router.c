@@ -202,8 +202,8 @@ read_monitor(struct router *router, enum router_socket which)
     }
 }
 
-/* One question: [version, request, domain, address, identity, mechanism, key]; one answer: [version,
- * request, code, text, name, metadata].  libzmq's own, but for the key. */
+/* One question: [version, request, domain, address, identity, mechanism, key]; one answer:
+ * [version, request, code, text, name, metadata].  libzmq's own, but for the key. */
 enum {
     ZAP_VERSION,
     ZAP_REQUEST,

@@ -10,8 +10,8 @@
  *
  * The worker: documents that are being built bind a request to their worker, which orders the build
  * before the reader.  Built on two workers, or on one without credit: the request waits until they
- * are sealed, without holding anything.  Otherwise the least loaded worker with credit; among equals
- * the one that runs requests over the same documents (sched_sharing.c). */
+ * are sealed, without holding anything.  Otherwise the least loaded worker with credit; among
+ * equals the one that runs requests over the same documents (sched_sharing.c). */
 #include "daemon/sched_state.h"
 
 #include <assert.h>

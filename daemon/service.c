@@ -15,11 +15,8 @@
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
 
-#define LIST_LIMIT_DEFAULT 1000
-#define LIST_LIMIT_MAX     10000
-
-static void
-reply_status(struct kvasird *d, struct call *call, enum status st, const char *message)
+void
+service_reply_status(struct kvasird *d, struct call *call, enum status st, const char *message)
 {
     uint32_t code = rpc_code_of(st);
 
@@ -37,7 +34,7 @@ reply_empty(struct kvasird *d, struct call *call, enum status st)
     if (st == ST_OK) {
         deliver_reply(d, call, RPC_OK, NULL, 0, &empty.base, true);
     } else {
-        reply_status(d, call, st, status_detail());
+        service_reply_status(d, call, st, status_detail());
     }
 }
 
@@ -117,7 +114,7 @@ reply_register(struct kvasird *d, struct call *call, struct reading *reading)
             corpus_register(d, &prompt->documents[0], &reading->registration, &is_unchanged);
 
         if (st != ST_OK) {
-            reply_status(d, call, st, status_detail());
+            service_reply_status(d, call, st, status_detail());
             return;
         }
         reply.has_is_unchanged = true;
@@ -163,7 +160,7 @@ reply_probe(struct kvasird *d, struct call *call, const struct prompt *prompt)
     Kvasir__V1__DocumentUsage **list = mem_zalloc(count, sizeof(Kvasir__V1__DocumentUsage *));
 
     if (usages == NULL || list == NULL) {
-        reply_status(d, call, ST_NO_MEMORY, "no memory for the reply");
+        service_reply_status(d, call, ST_NO_MEMORY, "no memory for the reply");
     } else {
         for (size_t i = 0; i < count; i++) {
             uint32_t ready;
@@ -189,7 +186,7 @@ take_job(struct kvasird *d, struct ingest_job *job)
         return; /* cancelled meanwhile */
     }
     if (job->status != ST_OK) {
-        reply_status(d, call, job->status, job->message);
+        service_reply_status(d, call, job->status, job->message);
         return;
     }
     call->trace.read_us = clock_now_us();
@@ -261,96 +258,6 @@ read_ref(const struct kvasird *d, const struct call *call, const Kvasir__V1__Doc
     return ST_OK;
 }
 
-static const char *
-state_of(const struct kvpool_doc_info *info)
-{
-    if (info->is_building) {
-        return "building";
-    }
-    return info->tokens_ready == info->n_tokens ? "sealed" : "partial";
-}
-
-static void
-fill_info(Kvasir__V1__DocumentInfo *wire, const struct kvpool_doc_info *info, const char *state)
-{
-    kvasir__v1__document_info__init(wire);
-    wire->has_key = wire->has_tokens = wire->has_tokens_resident = wire->has_blocks = true;
-    wire->has_references = wire->has_pins = wire->has_hits = true;
-    wire->key.len = DOCKEY_BYTES;
-    wire->key.data = (uint8_t *)(uintptr_t)info->key.bytes; /* only packed */
-    wire->tokens = info->n_tokens;
-    wire->tokens_resident = info->tokens_ready;
-    wire->blocks = info->blocks_resident;
-    wire->references = info->references;
-    wire->pins = info->pins;
-    wire->hits = info->hits;
-    wire->state = (char *)(uintptr_t)state;
-}
-
-static void
-fill_quarantined(Kvasir__V1__DocumentInfo *wire, const struct sched_blamed *blamed)
-{
-    struct kvpool_doc_info info = {.key = blamed->key, .n_tokens = blamed->n_tokens};
-
-    fill_info(wire, &info, "quarantined");
-    wire->key.data = (uint8_t *)(uintptr_t)blamed->key.bytes; /* outlives `info`; only packed */
-    wire->quarantine_reason = (char *)(uintptr_t)blamed->reason;
-}
-
-static const struct sched_blamed *
-find_quarantined(const struct kvasird *d, const struct dockey *key)
-{
-    const struct sched_blamed *blamed = NULL;
-
-    while ((blamed = sched_next_quarantined(d->sched, blamed)) != NULL) {
-        if (memcmp(blamed->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
-            return blamed;
-        }
-    }
-    return NULL;
-}
-
-static bool
-find_info(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_info *info_out)
-{
-    const struct kvpool_doc *cursor = NULL;
-    const struct kvpool *pool = sched_pool(d->sched);
-
-    if (pool == NULL || kvpool_find(pool, key) == NULL) {
-        return false;
-    }
-    while (kvpool_next_doc(pool, &cursor, info_out)) {
-        if (memcmp(info_out->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void
-get_document(struct kvasird *d, struct call *call, const struct dockey *key)
-{
-    Kvasir__V1__DocumentInfo reply;
-    struct kvpool_doc_info info;
-    struct tokens *tokens = memo_find(d->reader.registered, key);
-    const struct sched_blamed *blamed = find_quarantined(d, key);
-
-    if (blamed != NULL) {
-        fill_quarantined(&reply, blamed);
-        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    } else if (find_info(d, key, &info)) {
-        fill_info(&reply, &info, state_of(&info));
-        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    } else if (tokens != NULL) {
-        info = (struct kvpool_doc_info){.key = *key, .n_tokens = tokens_count(tokens)};
-        fill_info(&reply, &info, "absent");
-        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    } else {
-        reply_status(d, call, ST_NOT_FOUND, "the document is neither resident nor registered");
-    }
-    tokens_release(&tokens);
-}
-
 static void
 warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
 {
@@ -358,13 +265,13 @@ warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
     struct tokens *tokens = memo_find(d->reader.registered, key);
 
     if (tokens == NULL) {
-        reply_status(d, call, ST_NOT_FOUND, "the document is not registered");
+        service_reply_status(d, call, ST_NOT_FOUND, "the document is not registered");
         return;
     }
     prompt.documents = mem_zalloc(1, sizeof(prompt.documents[0]));
     if (prompt.documents == NULL) {
         tokens_release(&tokens);
-        reply_status(d, call, ST_NO_MEMORY, "no memory for a document");
+        service_reply_status(d, call, ST_NO_MEMORY, "no memory for a document");
         return;
     }
     prompt.document_count = 1;
@@ -396,122 +303,6 @@ forget_document(struct kvasird *d, const struct dockey *key)
     return was_registered && st != ST_UNAVAILABLE ? ST_OK : st;
 }
 
-static int
-by_hits(const void *a, const void *b)
-{
-    const struct kvpool_doc_info *left = a, *right = b;
-
-    return (right->hits > left->hits) - (right->hits < left->hits);
-}
-
-static int
-by_tokens(const void *a, const void *b)
-{
-    const struct kvpool_doc_info *left = a, *right = b;
-
-    return (right->n_tokens > left->n_tokens) - (right->n_tokens < left->n_tokens);
-}
-
-static int
-by_saved(const void *a, const void *b)
-{
-    const struct kvpool_doc_info *left = a, *right = b;
-    uint64_t l = left->hits * left->n_tokens, r = right->hits * right->n_tokens;
-
-    return (r > l) - (r < l);
-}
-
-/* All documents, or those that are registered within `scope`. */
-static size_t
-collect_infos(const struct kvasird *d, const struct registry_scope *scope,
-              struct kvpool_doc_info *infos, size_t count_max)
-{
-    const struct kvpool_doc *cursor = NULL;
-    size_t count = 0;
-
-    while (count < count_max && kvpool_next_doc(sched_pool(d->sched), &cursor, &infos[count])) {
-        struct tokens *tokens = NULL;
-
-        count += scope == NULL
-                 || registry_find(d->reader.registered, scope, &infos[count].key, &tokens) == ST_OK;
-        tokens_release(&tokens);
-    }
-    return count;
-}
-
-static void
-send_list(struct kvasird *d, struct call *call, const struct kvpool_doc_info *infos, size_t count,
-          uint64_t total)
-{
-    Kvasir__V1__ListReply reply = KVASIR__V1__LIST_REPLY__INIT;
-    size_t listed = count + sched_gauges(d->sched).docs_in_quarantine;
-    Kvasir__V1__DocumentInfo *wires = mem_zalloc(listed, sizeof(*wires));
-    Kvasir__V1__DocumentInfo **list = mem_zalloc(listed, sizeof(Kvasir__V1__DocumentInfo *));
-    const struct sched_blamed *blamed = NULL;
-    size_t at = 0;
-
-    if (wires == NULL || list == NULL) {
-        reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
-    } else {
-        while ((blamed = sched_next_quarantined(d->sched, blamed)) != NULL) { /* first: an alarm */
-            fill_quarantined(&wires[at++], blamed);
-        }
-        for (size_t i = 0; i < count; i++) {
-            fill_info(&wires[at++], &infos[i], state_of(&infos[i]));
-        }
-        for (size_t i = 0; i < listed; i++) {
-            list[i] = &wires[i];
-        }
-        reply.n_documents = listed;
-        reply.documents = list;
-        reply.has_total = true;
-        reply.total = total;
-        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    }
-    mem_free(wires);
-    mem_free(list);
-}
-
-static void
-list_documents(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest *request)
-{
-    uint32_t limit = request->has_limit ? request->limit : LIST_LIMIT_DEFAULT;
-    const char *order = request->order == NULL ? "hits" : request->order;
-    int (*compare)(const void *, const void *) = strcmp(order, "hits") == 0     ? by_hits
-                                                 : strcmp(order, "tokens") == 0 ? by_tokens
-                                                 : strcmp(order, "saved") == 0  ? by_saved
-                                                                                : NULL;
-    struct service_scope scope;
-    bool is_scoped = service_scope(d, call, false, (ProtobufCBinaryData){0}, &scope);
-    struct kvpool_stats stats = {0};
-    struct kvpool_doc_info *infos;
-    size_t count;
-
-    if (limit > LIST_LIMIT_MAX) {
-        (void)ERR(ST_INVALID, "limit is %u: at most %d", limit, LIST_LIMIT_MAX);
-        reply_status(d, call, ST_INVALID, status_detail());
-        return;
-    }
-    if (compare == NULL) {
-        reply_status(d, call, ST_INVALID, "order must be hits, tokens or saved");
-        return;
-    }
-    if (sched_pool(d->sched) != NULL) {
-        kvpool_stats(sched_pool(d->sched), &stats);
-    }
-    infos = mem_zalloc(stats.documents, sizeof(*infos));
-    if (infos == NULL) {
-        reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
-        return;
-    }
-    count = stats.documents == 0
-                ? 0
-                : collect_infos(d, is_scoped ? &scope.registry : NULL, infos, stats.documents);
-    qsort(infos, count, sizeof(*infos), compare);
-    send_list(d, call, infos, count < limit ? count : limit, count);
-    mem_free(infos);
-}
-
 static void
 prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeRequest *request)
 {
@@ -536,11 +327,11 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
     enum status st = read_ref(d, call, ref, &key);
 
     if (st != ST_OK) {
-        reply_status(d, call, st, status_detail());
+        service_reply_status(d, call, st, status_detail());
         return;
     }
     switch (call->method) {
-    case METHOD_GET: get_document(d, call, &key); break;
+    case METHOD_GET: listing_get(d, call, &key); break;
     case METHOD_WARM:
         if (ref->in_background) {
             corpus_warm(d, call, &key, ref);
@@ -587,7 +378,7 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     st = wire_unpack(d->arena, method->request, message->payload, message->payload_length,
                      WIRE_ADMIN_BYTES_MAX, &request);
     if (st != ST_OK) {
-        reply_status(d, call, st, status_detail());
+        service_reply_status(d, call, st, status_detail());
         return;
     }
     switch (call->method) {
@@ -598,7 +389,7 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_DETOKENIZE:
         model_detokenize(d, call, (const Kvasir__V1__DetokenizeRequest *)request);
         break;
-    case METHOD_LIST: list_documents(d, call, (const Kvasir__V1__ListRequest *)request); break;
+    case METHOD_LIST: listing_list(d, call, (const Kvasir__V1__ListRequest *)request); break;
     case METHOD_GET:
     case METHOD_PIN:
     case METHOD_UNPIN:
@@ -630,7 +421,7 @@ start_call(struct kvasird *d, struct call *call, const struct message *message)
                                .length = message->payload_length,
                            });
         if (st != ST_OK) {
-            reply_status(d, call, st, status_detail());
+            service_reply_status(d, call, st, status_detail());
         }
         break;
     default: answer(d, call, message); break;
@@ -730,7 +521,7 @@ service_message(struct kvasird *d, const struct message *message)
     if (header->has_retry_key
         && (st = calls_set_retry_key(d->calls, call, header->retry_key.data, header->retry_key.len))
                != ST_OK) {
-        reply_status(d, call, st, status_detail());
+        service_reply_status(d, call, st, status_detail());
         deliver(d);
         return;
     }

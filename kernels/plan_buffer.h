@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_buffer - a step's plan lies at the same offsets in a pinned host buffer and in its twin on the
- * device. */
+/* plan_buffer - a step's plan lies at the same offsets in a pinned host buffer and in its twin on
+ * the device. */
 #ifndef KERNELS_PLAN_BUFFER_H
 #define KERNELS_PLAN_BUFFER_H
 

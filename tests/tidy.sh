@@ -120,7 +120,7 @@ scripts_have_spdx() {
     files '*.sh' '*.am' '*.ac' '*.m4' '*.py' '*.proto' '*.service' 'deploy/*' '.ci/*' 'bench/run_*' | sort -u |
         while read -r file; do
             # deploy/debian/copyright speaks for its folder, whose formats have no comments.
-            case $file in *.md | deploy/quickstart.d/* | deploy/debian/*) continue ;; esac
+            case $file in *.md | *.json | deploy/quickstart.d/* | deploy/debian/*) continue ;; esac
             head -n 3 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' || echo "$file:1: no SPDX line"
         done
 }
