@@ -150,7 +150,7 @@ lose_connection(struct hub *hub, const char *detail)
     atomic_store(&hub->is_connected, false);
     if (was_connected) {
         log_warn("daemon_lost", "detail=\"%s\" calls=%zu", detail, hub->calls.count);
-        hub->config.on_connection(hub->config.opaque, false);
+        hub->config.on_connection(hub->config.opaque, hub, false);
     }
     fail_all(hub, RPC_UNAVAILABLE, detail);
 }
@@ -300,7 +300,7 @@ take_events(struct hub *hub)
             hub->connection = CONNECTED;
             atomic_store(&hub->is_connected, true);
             log_info("daemon_connected", "url=%s", hub->dealer.url);
-            hub->config.on_connection(hub->config.opaque, true);
+            hub->config.on_connection(hub->config.opaque, hub, true);
         } else if (event != ZMQ_EVENT_CONNECTED) {
             while (receive(hub)) {
             }

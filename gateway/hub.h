@@ -47,8 +47,9 @@ struct hub_call {
 
 struct hub_config {
     const char *url; /* of kvasird; copied */
-    /* Told whenever a connection has been made or lost; in the hub's thread. */
-    void (*on_connection)(void *opaque, bool is_connected);
+    /* Told whenever a connection has been made or lost; in the hub's thread, perhaps before hub_new
+     * has returned. */
+    void (*on_connection)(void *opaque, struct hub *hub, bool is_connected);
     void *opaque;
 };
 

@@ -39,7 +39,7 @@ on_model(void *opaque, const struct hub_reply *reply)
 }
 
 static void
-on_daemon(void *opaque, bool is_connected)
+on_daemon(void *opaque, struct hub *hub, bool is_connected)
 {
     struct server *server = opaque;
     uint64_t id;
