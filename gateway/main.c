@@ -47,7 +47,7 @@ on_daemon(void *opaque, struct hub *hub, bool is_connected)
     (void)notify_send(is_connected ? "STATUS=serving" : "STATUS=waiting for kvasird");
     if (is_connected
         && hub_call(
-               server->hub,
+               hub,
                &(struct hub_call){.method = METHOD_MODEL, .on_reply = on_model, .opaque = server},
                &id)
                != ST_OK) {
