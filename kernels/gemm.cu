@@ -35,11 +35,17 @@ constexpr size_t kWorkspaceBytes = 64u << 20; // what NVIDIA recommends for Hopp
 constexpr int kCandidates = 16;
 constexpr int kTimedRuns = 5;
 constexpr int kEntriesMax = 512;
+constexpr uint32_t kWideRows = 8 * GEMM_CUDA_FIXED_ROWS; // that read the weights once
 
 struct Entry {
     uint32_t N, K, bucket;
     uint32_t is_y_f32;
     cublasLtMatmulAlgo_t algo;
+    enum {
+        UNTRIED,
+        SAME_BITS,
+        OTHER_BITS
+    } wide; // the algorithm over kWideRows rows at once
 };
 
 // Descriptors live on the stack: no allocation a call.
@@ -157,15 +163,15 @@ choose(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t st
 // The measured algorithm for this shape, measuring it if need be.
 enum status
 require_entry(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream,
-              const cublasLtMatmulAlgo_t **algo_out)
+              Entry **entry_out)
 {
     const uint32_t bucket = bucket_of(args.M);
 
     for (int i = 0; i < gemm->n_entries; i++) {
-        const Entry &entry = gemm->entries[i];
+        Entry &entry = gemm->entries[i];
         if (entry.N == args.N && entry.K == args.K && entry.bucket == bucket
             && entry.is_y_f32 == args.is_y_f32) {
-            *algo_out = &entry.algo;
+            *entry_out = &entry;
             return ST_OK;
         }
     }
@@ -173,20 +179,22 @@ require_entry(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStre
         return ERR(ST_NO_MEMORY, "gemm: more than %d shapes", kEntriesMax);
     }
     Entry *entry = &gemm->entries[gemm->n_entries];
-    *entry = {args.N, args.K, bucket, args.is_y_f32, {}};
+    *entry = {args.N, args.K, bucket, args.is_y_f32, {}, Entry::UNTRIED};
     TRY(choose(gemm, args, problem, stream, entry));
     gemm->n_entries++;
-    *algo_out = &entry->algo;
+    *entry_out = entry;
     return ST_OK;
 }
 
 enum status
 multiply(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream)
 {
-    const cublasLtMatmulAlgo_t *algo = NULL;
+    Entry *entry = NULL;
     cublasLtMatmulHeuristicResult_t checked;
 
-    TRY(require_entry(gemm, args, problem, stream, &algo));
+    TRY(require_entry(gemm, args, problem, stream, &entry));
+    const cublasLtMatmulAlgo_t *algo = &entry->algo;
+
     // Measured for another M of the bucket: rarely it does not serve this one; then cuBLASLt
     // chooses.
     if (cublasLtMatmulAlgoCheck(gemm->handle, &problem.op, &problem.w, &problem.x, &problem.y,
@@ -206,24 +214,99 @@ multiply_any(gemm_cuda *gemm, const gemm_args &args, cudaStream_t stream)
     return multiply(gemm, args, problem, stream);
 }
 
+// `count` words as one number that depends on each word and its place.
+__global__ void
+digest_kernel(const uint32_t *words, size_t count, unsigned long long *digest)
+{
+    unsigned long long sum = 0;
+
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count;
+         i += (size_t)gridDim.x * blockDim.x) {
+        unsigned long long x = (unsigned long long)words[i] << 32 ^ i * 0x9e3779b97f4a7c15ull;
+
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+        x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+        sum += x ^ x >> 31;
+    }
+    atomicAdd(digest, sum);
+}
+
+// Waits for the stream.  The workspace is free between two products.
+enum status
+digest_rows(gemm_cuda *gemm, const gemm_args &args, cudaStream_t stream, uint64_t *digest_out)
+{
+    const size_t words = (size_t)kWideRows * args.N * (args.is_y_f32 ? 4 : 2) / 4;
+
+    CU_TRY(cudaMemsetAsync(gemm->workspace, 0, sizeof(*digest_out), stream));
+    digest_kernel<<<512, 256, 0, stream>>>((const uint32_t *)args.y, words,
+                                           (unsigned long long *)gemm->workspace);
+    CU_TRY(cudaGetLastError());
+    CU_TRY(cudaMemcpyAsync(digest_out, gemm->workspace, sizeof(*digest_out), cudaMemcpyDeviceToHost,
+                           stream));
+    CU_TRY(cudaStreamSynchronize(stream));
+    return ST_OK;
+}
+
+// Rows in steps of `step`, each with the same algorithm.
+enum status
+multiply_steps(gemm_cuda *gemm, gemm_args args, uint32_t rows, uint32_t step,
+               const cublasLtMatmulAlgo_t *algo, cudaStream_t stream)
+{
+    Problem problem;
+
+    args.M = step;
+    TRY(problem_init(args, &problem));
+    for (uint32_t row = 0; row < rows; row += step) {
+        TRY(run(gemm, args, problem, algo, stream));
+        args.x = (const char *)args.x + (size_t)step * args.K * 2;
+        args.y = (char *)args.y + (size_t)step * args.N * (args.is_y_f32 ? 4 : 2);
+    }
+    return ST_OK;
+}
+
+// Whether the algorithm gives rows the same bits kWideRows at a time.  It should, being one kernel
+// that is cut by rows and columns and never along K; it is believed after it has been seen, once a
+// shape, on rows that every worker has: the weights' own.
+enum status
+try_wide(gemm_cuda *gemm, gemm_args args, Entry *entry, cudaStream_t stream)
+{
+    uint64_t wide = 0, narrow = 0;
+
+    args.x = args.w;
+    entry->wide = Entry::OTHER_BITS;
+    if (args.N < kWideRows
+        || multiply_steps(gemm, args, kWideRows, kWideRows, &entry->algo, stream) != ST_OK) {
+        return ST_OK; // it does not serve so many rows
+    }
+    TRY(digest_rows(gemm, args, stream, &wide));
+    TRY(multiply_steps(gemm, args, kWideRows, GEMM_CUDA_FIXED_ROWS, &entry->algo, stream));
+    TRY(digest_rows(gemm, args, stream, &narrow));
+    entry->wide = wide == narrow ? Entry::SAME_BITS : Entry::OTHER_BITS;
+    return ST_OK;
+}
+
 enum status
 multiply_fixed(gemm_cuda *gemm, gemm_args args, cudaStream_t stream)
 {
-    const uint32_t rows = args.M;
-    const size_t x_bytes = (size_t)GEMM_CUDA_FIXED_ROWS * args.K * 2;
-    const size_t y_bytes = (size_t)GEMM_CUDA_FIXED_ROWS * args.N * (args.is_y_f32 ? 4 : 2);
-    const cublasLtMatmulAlgo_t *algo = NULL;
+    uint32_t rows = args.M;
+    Entry *entry = NULL;
     Problem problem;
 
     args.M = GEMM_CUDA_FIXED_ROWS;
     TRY(problem_init(args, &problem));
-    TRY(require_entry(gemm, args, problem, stream, &algo));
-    for (uint32_t row = 0; row < rows; row += GEMM_CUDA_FIXED_ROWS) {
-        TRY(run(gemm, args, problem, algo, stream));
-        args.x = (const char *)args.x + x_bytes;
-        args.y = (char *)args.y + y_bytes;
+    TRY(require_entry(gemm, args, problem, stream, &entry));
+    if (rows >= kWideRows && entry->wide == Entry::UNTRIED) {
+        TRY(try_wide(gemm, args, entry, stream));
     }
-    return ST_OK;
+    if (entry->wide == Entry::SAME_BITS) {
+        const uint32_t whole = rows / kWideRows * kWideRows;
+
+        TRY(multiply_steps(gemm, args, whole, kWideRows, &entry->algo, stream));
+        args.x = (const char *)args.x + (size_t)whole * args.K * 2;
+        args.y = (char *)args.y + (size_t)whole * args.N * (args.is_y_f32 ? 4 : 2);
+        rows -= whole;
+    }
+    return multiply_steps(gemm, args, rows, GEMM_CUDA_FIXED_ROWS, &entry->algo, stream);
 }
 
 } // namespace

@@ -2,8 +2,8 @@
 /* gemm_cuda - cuBLASLt behind gemm_args, with its workspace and its cache of measured algorithms.
  *
  * One a stream.  N and K must be multiples of 8.  A deterministic one computes GEMM_CUDA_FIXED_ROWS
- * rows at a time, always: x must be readable and y writable up to a multiple of them, and what y
- * holds behind row M is lost. */
+ * rows at a time, or as many times as many as give the same bits: x must be readable and y writable
+ * up to a multiple of them, and what y holds behind row M is lost. */
 #ifndef KERNELS_GEMM_CUDA_H
 #define KERNELS_GEMM_CUDA_H
 
