@@ -17,6 +17,7 @@
 #include "kvasir/v1/rag.pb-c.h"
 #include "proto/endpoints.h"
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token_ids_le is sent as it lies");
 static_assert((int)KVASIR_UNAUTHENTICATED == (int)RPC_UNAUTHENTICATED, "the same codes");
 
 const char *
@@ -171,8 +172,10 @@ client_segment(const struct kvasir_document *document)
     Kvasir__V1__Segment segment = KVASIR__V1__SEGMENT__INIT;
 
     segment.text = client_unconst(document->text);
-    segment.token_ids = client_unconst(document->token_ids);
-    segment.n_token_ids = document->token_ids == NULL ? 0 : document->token_count;
+    /* As this machine has them, which is as they travel. */
+    segment.has_token_ids_le = document->token_ids != NULL && document->token_count > 0;
+    segment.token_ids_le =
+        client_binary(document->token_ids, document->token_count * sizeof(uint32_t));
     segment.has_document_key = document->key != NULL;
     segment.document_key = client_binary(document->key, KVASIR_KEY_BYTES);
     segment.id = client_unconst(document->id);

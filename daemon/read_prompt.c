@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "daemon/registry.h"
 #include "daemon/sched.h"
+#include "daemon/segment.h"
 #include "daemon/tenant.h"
 #include "model/grammar.h"
 
@@ -247,7 +248,11 @@ static enum status
 read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_kind kind,
              struct tokens **tokens_out)
 {
-    bool has_ids = segment->n_token_ids > 0;
+    const uint32_t *ids;
+    size_t id_count;
+
+    TRY(segment_ids(segment, &ids, &id_count));
+    bool has_ids = id_count > 0;
     int given = (segment->text != NULL) + has_ids + segment->has_document_key
                 + (segment->document_id != NULL);
 
@@ -261,8 +266,8 @@ read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_ki
         return find_registered(work, segment, tokens_out);
     }
     if (segment->text == NULL) { /* ids, or an empty list of them: an empty document */
-        TRY(check_ids(work->reader, segment->token_ids, segment->n_token_ids));
-        return tokens_new(segment->token_ids, segment->n_token_ids, tokens_out);
+        TRY(check_ids(work->reader, ids, id_count));
+        return tokens_new(ids, id_count, tokens_out);
     }
     struct template_document text = {
         .title = segment->title,
@@ -357,10 +362,16 @@ add_bos(struct work *work, const Kvasir__V1__GenerateRequest *request)
 {
     uint32_t bos = tokenizer_bos(work->reader->tokenizer);
     struct tokens *tokens;
+    const uint32_t *ids = NULL;
+    size_t count = 0;
 
-    if (!request->add_bos || bos == TOKENIZER_NONE
-        || (request->n_segments > 0 && request->segments[0]->n_token_ids > 0
-            && request->segments[0]->token_ids[0] == bos)) {
+    if (!request->add_bos || bos == TOKENIZER_NONE) {
+        return ST_OK;
+    }
+    if (request->n_segments > 0) {
+        TRY(segment_ids(request->segments[0], &ids, &count));
+    }
+    if (count > 0 && ids[0] == bos) {
         return ST_OK;
     }
     TRY(tokens_new(&bos, 1, &tokens));

@@ -230,6 +230,36 @@ START_TEST(contradictions_between_raw_and_chat_are_refused)
 }
 END_TEST
 
+START_TEST(ids_are_the_same_document_as_numbers_and_as_bytes)
+{
+    struct rig rig;
+    struct raw raw;
+    uint32_t ids[] = {5, 300, 511};
+    struct dockey as_numbers;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    raw.segment.text = NULL;
+    raw.segment.n_token_ids = 3;
+    raw.segment.token_ids = ids;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    as_numbers = rig.reading.prompt.documents[0].key;
+    raw.segment.has_token_ids_le = true;
+    raw.segment.token_ids_le = (ProtobufCBinaryData){.len = 12, .data = (uint8_t *)ids};
+    expect_refused(&rig, &raw, "segments[0]: more than one of token_ids and token_ids_le");
+    raw.segment.n_token_ids = 0;
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_uint_eq(tokens_count(rig.reading.prompt.documents[0].tokens), 3);
+    ck_assert_mem_eq(&as_numbers, &rig.reading.prompt.documents[0].key, sizeof(as_numbers));
+    raw.segment.token_ids_le.len = 11;
+    expect_refused(&rig, &raw, "segments[0]: token_ids_le has 11 bytes: four an id");
+    ids[1] = 512;
+    raw.segment.token_ids_le.len = 12;
+    expect_refused(&rig, &raw, "segments[0]: token_ids[1] is 512: the vocabulary has 512");
+    rig_close(&rig);
+}
+END_TEST
+
 START_TEST(a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt)
 {
     struct rig rig;
@@ -570,6 +600,7 @@ CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_i
            a_value_out_of_its_range_is_refused_by_name_with_the_range,
            a_retry_brings_what_came_and_the_seed_that_it_was_drawn_with,
            contradictions_between_raw_and_chat_are_refused,
+           ids_are_the_same_document_as_numbers_and_as_bytes,
            a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt,
            a_mode_says_under_which_name_a_document_is_looked_for,
            add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there,
