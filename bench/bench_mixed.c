@@ -5,13 +5,14 @@
  * Streams generate over hot documents and note the time between their tokens; one client asks short
  * hot questions one after the other and notes the time to the first token.  What falls between the
  * arrival of the cold request and its first token is counted apart. */
+#include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "client/kvasir.h"
 #include "common/clock.h"
@@ -208,14 +209,9 @@ report(const char *what, struct samples *samples)
 }
 
 static void
-wait_ms(uint64_t ms)
+wait_ms(int ms)
 {
-    uint64_t until_us = clock_now_us() + ms * 1000;
-
-    while (clock_now_us() < until_us) {
-        struct timespec nap = {.tv_nsec = 1000000};
-
-        (void)nanosleep(&nap, NULL);
+    while (poll(NULL, 0, ms) < 0 && errno == EINTR) {
     }
 }
 
@@ -237,7 +233,7 @@ measure(void)
     wait_ms(500); /* until all run; nothing depends on it but the first samples */
     ttft.count[0] = between.count[0] = 0;
     for (uint64_t round = 0; round < options.rounds; round++) {
-        wait_ms(options.idle_ms);
+        wait_ms((int)options.idle_ms);
         uint64_t start_us = clock_now_us();
 
         atomic_store(&is_cold, true);
