@@ -159,18 +159,6 @@ read_sampling(const Kvasir__V1__Sampling *wire, uint32_t vocab_size, struct samp
 
 /* --- segments --------------------------------------------------------------------------------- */
 
-static enum status
-check_ids(const struct reader *reader, const uint32_t *ids, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] >= reader->vocab_size) {
-            return ERR(ST_INVALID, "token_ids[%zu] is %u: the vocabulary has %u", i, ids[i],
-                       reader->vocab_size);
-        }
-    }
-    return ST_OK;
-}
-
 static bool
 hash_field(EVP_MD_CTX *hash, const void *bytes, size_t length)
 {
@@ -266,7 +254,7 @@ read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_ki
         return find_registered(work, segment, tokens_out);
     }
     if (segment->text == NULL) { /* ids, or an empty list of them: an empty document */
-        TRY(check_ids(work->reader, ids, id_count));
+        TRY(segment_check_ids(work->reader->vocab_size, ids, id_count));
         return tokens_new(ids, id_count, tokens_out);
     }
     struct template_document text = {
@@ -391,7 +379,7 @@ read_raw(struct work *work, const Kvasir__V1__GenerateRequest *request)
     TRY(add_bos(work, request));
     TRY(add_segments(work, "segments", request->segments, request->n_segments, TEXT_RAW));
     if (request->query == NULL) {
-        TRY(check_ids(work->reader, request->query_ids, request->n_query_ids));
+        TRY(segment_check_ids(work->reader->vocab_size, request->query_ids, request->n_query_ids));
         return tokens_new(request->query_ids, request->n_query_ids, &work->prompt.query);
     }
     struct template_document text = {
@@ -502,7 +490,7 @@ read_resume(struct work *work, const Kvasir__V1__GenerateRequest *request)
     if (sampling->temperature > 0 && !request->sampling->has_seed) {
         return ERR(ST_INVALID, "resume of a drawn answer needs the seed that it was drawn with");
     }
-    TRY(check_ids(work->reader, resume->token_ids, resume->n_token_ids));
+    TRY(segment_check_ids(work->reader->vocab_size, resume->token_ids, resume->n_token_ids));
     work->prompt.resume_ids =
         mem_dup(resume->token_ids, resume->n_token_ids * sizeof(resume->token_ids[0]));
     if (work->prompt.resume_ids == NULL) {

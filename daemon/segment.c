@@ -26,3 +26,15 @@ segment_ids(const Kvasir__V1__Segment *segment, const uint32_t **ids_out, size_t
     *count_out = bytes->len / sizeof(uint32_t);
     return ST_OK;
 }
+
+enum status
+segment_check_ids(uint32_t vocab_size, const uint32_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] >= vocab_size) {
+            return ERR(ST_INVALID, "token_ids[%zu] is %u: the vocabulary has %u", i, ids[i],
+                       vocab_size);
+        }
+    }
+    return ST_OK;
+}

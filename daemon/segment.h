@@ -14,4 +14,7 @@
 enum status segment_ids(const Kvasir__V1__Segment *segment, const uint32_t **ids_out,
                         size_t *count_out);
 
+/* ST_INVALID names the first id that is beyond the vocabulary. */
+enum status segment_check_ids(uint32_t vocab_size, const uint32_t *ids, size_t count);
+
 #endif
