@@ -29,6 +29,7 @@ struct outcome {
     bool is_warm;
     uint32_t documents, documents_hit; /* 0: it counts tokens only */
     uint64_t document_tokens, tokens_reused, tokens_built;
+    uint64_t tokens_copied;            /* of those reused: through a copy made for this request */
     uint64_t queue_us, server_ttft_us; /* 0: it does not say */
     uint64_t text_hash;                /* of all that came: equal texts have equal ones */
 };

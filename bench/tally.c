@@ -81,6 +81,7 @@ count_in(struct tally *tally, const struct outcome *o, const struct tally_option
         tally->documents_hit += o->documents_hit;
         tally->document_tokens += o->document_tokens;
         tally->tokens_reused += o->tokens_reused;
+        tally->tokens_copied += o->tokens_copied;
     }
 }
 
@@ -259,6 +260,11 @@ print_reuse(FILE *out, const struct tally *all, const struct tally *cold, const 
     if (all->with_reuse > 0) {
         line(out, "Token hit ratio (%):", share(all->tokens_reused, all->document_tokens), 2);
     }
+    if (all->tokens_copied > 0) {
+        line(out,
+             "Of them copied for the request (%):", share(all->tokens_copied, all->document_tokens),
+             2);
+    }
     line(out, "Cold requests:", (double)cold->completed, 0);
     line(out, "Median TTFT of cold ones (ms):", cold->ttft.median, 2);
     line(out, "Warm requests:", (double)warm->completed, 0);
@@ -356,5 +362,6 @@ tally_to_json(struct json_object *object, const struct tally *tally,
         put_count(object, "documents_hit", tally->documents_hit);
         put_count(object, "document_tokens", tally->document_tokens);
         put_count(object, "tokens_reused", tally->tokens_reused);
+        put_count(object, "tokens_copied", tally->tokens_copied);
     }
 }

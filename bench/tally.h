@@ -33,7 +33,7 @@ struct tally {
     struct metric ttft, tpot, itl, e2el;
     /* As the server counted: over requests that say so. */
     size_t with_reuse;
-    uint64_t documents, documents_hit, document_tokens, tokens_reused;
+    uint64_t documents, documents_hit, document_tokens, tokens_reused, tokens_copied;
     double late_ms_max; /* how much later than due one was sent */
 };
 

@@ -141,6 +141,21 @@ prepare(struct connection *connection, const struct workload_request *request)
     return ST_OK;
 }
 
+/* Documents that the usage does not name: none of them was there. */
+static void
+count_unnamed(const struct connection *connection, struct outcome *outcome)
+{
+    const struct workload_request *request = connection->request;
+
+    outcome->documents = request->n_documents;
+    outcome->documents_hit = 0;
+    outcome->document_tokens = outcome->tokens_reused = 0;
+    for (uint32_t i = 0; i < request->n_documents; i++) {
+        outcome->document_tokens +=
+            connection->run.workload->documents[request->documents[i]].tokens;
+    }
+}
+
 /* The kernels' own counts.  A preamble, which comes first in chats, is no document. */
 static void
 take_usage(const struct connection *connection, const Kvasir__V1__Usage *usage,
@@ -155,6 +170,7 @@ take_usage(const struct connection *connection, const Kvasir__V1__Usage *usage,
     outcome->server_ttft_us = usage->ttft_us;
     outcome->has_reuse = true;
     outcome->tokens_built = usage->tokens_built;
+    outcome->tokens_copied = usage->tokens_copied;
     for (size_t i = first; i < usage->n_documents; i++) {
         const Kvasir__V1__DocumentUsage *document = usage->documents[i];
 
@@ -162,6 +178,9 @@ take_usage(const struct connection *connection, const Kvasir__V1__Usage *usage,
         outcome->documents_hit += document->tokens_reused == document->tokens;
         outcome->document_tokens += document->tokens;
         outcome->tokens_reused += document->tokens_reused;
+    }
+    if (usage->n_documents < n) { /* without reuse they are part of the query */
+        count_unnamed(connection, outcome);
     }
     outcome->is_warm = outcome->documents_hit == outcome->documents;
 }
