@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Eviction policies on synthetic traffic, each as a share of the offline optimum.
  *
- *     bench_evict [ci|full] [SEED...]     a table; without arguments: ci, seed 1
+ *     bench_evict [ci|full [SEED [WORKLOAD...]]]     a table; without arguments: ci, seed 1, all
  *
  * The policies are the product's, run through its own pool (kvpool/replay); lfu-history and oracle
- *     bench_evict [ci|full] [SEED...]     a table; without arguments: ci, seed 1
+ *     bench_evict [ci|full [SEED [WORKLOAD...]]]     a table; without arguments: ci, seed 1, all
  * ratio, and each policy's. */
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ now_s(void)
 
 static double
 hit_ratio(const struct workload *w, const struct evict_policy_ops *policy, uint32_t blocks,
-          uint64_t seed, uint32_t ahead)
+          uint64_t seed)
 {
     struct replay_config config = {
         .policy = policy,
@@ -53,7 +53,6 @@ hit_ratio(const struct workload *w, const struct evict_policy_ops *policy, uint3
         .seed = seed + 1,
         .quadratic_tokens = QUADRATIC_TOKENS,
         .in_flight = 1,
-        .ahead = ahead,
         .uncounted = w->trace.request_count / 4,
     };
     struct replay_result result;
@@ -84,7 +83,7 @@ add_cell(struct sums *sums, const double hits[POLICIES], double optimum)
 
 static void
 run_workload(const struct workload_spec *spec, uint64_t seed, const double *budgets,
-             struct sums *sums, uint32_t ahead)
+             struct sums *sums)
 {
     struct workload w;
 
@@ -103,7 +102,7 @@ run_workload(const struct workload_spec *spec, uint64_t seed, const double *budg
         for (int p = 0; p < POLICIES; p++) {
             double start = now_s();
 
-            hits[p] = hit_ratio(&w, policies[p], blocks, seed, ahead);
+            hits[p] = hit_ratio(&w, policies[p], blocks, seed);
             if (p == 0) {
                 sums->seconds += now_s() - start;
                 sums->references += w.trace.starts[w.trace.request_count];
@@ -111,9 +110,21 @@ run_workload(const struct workload_spec *spec, uint64_t seed, const double *budg
             printf(" %.4f", hits[p]);
         }
         printf("\n");
+        (void)fflush(stdout);
         add_cell(sums, hits, optimum);
     }
     workload_deinit(&w);
+}
+
+static bool
+is_wanted(const char *name, int argc, char **argv)
+{
+    bool is_named = argc <= 3;
+
+    for (int i = 3; i < argc; i++) {
+        is_named = is_named || strcmp(argv[i], name) == 0;
+    }
+    return is_named;
 }
 
 int
@@ -122,20 +133,17 @@ main(int argc, char **argv)
     bool is_full = argc > 1 && strcmp(argv[1], "full") == 0;
     const struct workload_spec *specs = is_full ? workload_full : workload_ci;
     size_t count = is_full ? workload_full_count : workload_ci_count;
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     struct sums sums = {.worst_of_best = INFINITY, .worst_of_lru = INFINITY};
-    const char *ahead = getenv("AHEAD");
 
     printf("workload     seed  pool optimum");
     for (int p = 0; p < POLICIES; p++) {
         printf(" %s", policies[p]->name);
     }
     printf("\n");
-    for (int s = 2; s < (argc > 2 ? argc : 3); s++) {
-        uint64_t seed = argc > 2 ? strtoull(argv[s], NULL, 10) : 1;
-
-        for (size_t i = 0; i < count; i++) {
-            run_workload(&specs[i], seed, is_full ? full_budgets : ci_budgets, &sums,
-                         ahead == NULL ? 0 : (uint32_t)strtoul(ahead, NULL, 10));
+    for (size_t i = 0; i < count; i++) {
+        if (is_wanted(specs[i].name, argc, argv)) {
+            run_workload(&specs[i], seed, is_full ? full_budgets : ci_budgets, &sums);
         }
     }
     printf("\n%u cells, mean share of the optimum:", sums.cells);
