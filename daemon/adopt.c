@@ -6,6 +6,7 @@
  * noted in the catalog by its process, and while that process lives what it was lent is fenced: it
  * comes back and says that it has let go of all, or it ends. */
 #include "daemon/kvasird.h"
+#include "daemon/learned.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -132,6 +133,10 @@ take_over(struct kvasird *d)
     living = expect_workers(d);
     sched_use_catalog(d->sched, d->estate.catalog);
     TRY(sched_adopt_pool(d->sched, pool->block_count, may_write, d, &adopted));
+    if (d->estate.learned_fd >= 0
+        && sched_restore_learned(d->sched, d->estate.learned_fd) != ST_OK) {
+        log_info("learned_nothing", "detail=\"%s\"", status_detail());
+    }
     log_info("pool_adopted",
              "documents=%u blocks=%u of=%u blocks_dropped=%u blocks_fenced=%u workers=%u "
              "elapsed_us=%llu",
@@ -222,6 +227,15 @@ adopt_new_pool(struct kvasird *d, const struct handoff_event *event)
         return;
     }
     sched_use_catalog(d->sched, d->estate.catalog);
+}
+
+void
+adopt_save_learned(struct kvasird *d)
+{
+    if (d->estate.learned_fd >= 0 && sched_pool(d->sched) != NULL
+        && learned_save(d->estate.learned_fd, sched_pool(d->sched)) != ST_OK) {
+        log_warn("learned_not_saved", "detail=\"%s\"", status_detail());
+    }
 }
 
 void

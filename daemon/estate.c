@@ -12,6 +12,7 @@
 
 #include "common/notify.h"
 #include "daemon/datagram.h"
+#include "daemon/learned.h"
 
 #define NAME_PREFIX "kvasir-"
 
@@ -19,10 +20,11 @@ enum part {
     PART_CATALOG,
     PART_KV,
     PART_WEIGHTS,
+    PART_LEARNED,
     PARTS,
 };
 
-static const char *const part_names[PARTS] = {"catalog", "kv", "weights"};
+static const char *const part_names[PARTS] = {"catalog", "kv", "weights", "learned"};
 
 static void
 name_part(enum part part, const uint8_t id[CATALOG_POOL_ID_BYTES], char out[NOTIFY_NAME_BYTES])
@@ -127,6 +129,20 @@ find_arenas(struct estate *e, struct notify_fd *fds, size_t count)
     return ST_OK;
 }
 
+static void
+find_learned(struct estate *e, struct notify_fd *fds, size_t count)
+{
+    char name[NOTIFY_NAME_BYTES];
+
+    name_part(PART_LEARNED, catalog_pool(e->catalog)->id, name);
+    for (size_t i = 0; i < count && e->learned_fd < 0; i++) {
+        if (fds[i].fd >= 0 && strcmp(fds[i].name, name) == 0) {
+            e->learned_fd = fds[i].fd;
+            fds[i].fd = -1;
+        }
+    }
+}
+
 /* `at` is the catalog's place in the list. */
 static enum status
 open_left(struct estate *e, struct notify_fd *fds, size_t count, size_t at,
@@ -146,6 +162,7 @@ open_left(struct estate *e, struct notify_fd *fds, size_t count, size_t at,
     }
     TRY(check_wanted(catalog_pool(e->catalog), wanted));
     TRY(find_arenas(e, fds, count));
+    find_learned(e, fds, count);
     e->is_open = true;
     return ST_OK;
 }
@@ -240,6 +257,18 @@ make_memory(struct estate *e)
     return map_catalog(e);
 }
 
+/* Nothing depends on it: without it the next kvasird learns anew. */
+static void
+keep_learned(struct estate *e)
+{
+    char name[NOTIFY_NAME_BYTES];
+
+    name_part(PART_LEARNED, catalog_pool(e->catalog)->id, name);
+    if (learned_make(&e->learned_fd) == ST_OK && notify_store(name, e->learned_fd) != ST_OK) {
+        fd_close(&e->learned_fd);
+    }
+}
+
 /* The catalog last: without it the others mean nothing. */
 static enum status
 keep(const struct estate *e, const int arena_fds[2])
@@ -267,6 +296,7 @@ estate_make(const struct catalog_pool *pool, const int arena_fds[2], struct esta
         st = catalog_format(e.memory, pool, &e.catalog);
     }
     if (st == ST_OK) {
+        keep_learned(&e);
         st = keep(&e, arena_fds);
     }
     if (st != ST_OK) {
@@ -303,6 +333,7 @@ estate_close(struct estate *e)
         (void)munmap(e->memory, e->bytes);
     }
     fd_close(&e->catalog_fd);
+    fd_close(&e->learned_fd);
     fd_close(&e->arena_fds[0]);
     fd_close(&e->arena_fds[1]);
     *e = ESTATE_NONE;

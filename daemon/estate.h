@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* estate - what of a pool outlives kvasird: the descriptors of its arenas and of its catalog.
+/* estate - what of a pool outlives kvasird: the descriptors of its arenas and of its catalog, and
+ * of what its policy has learned (daemon/learned).
  *
- * All three are kept by the supervisor (common/notify.h) under names that carry the pool's id, so
+ * All are kept by the supervisor (common/notify.h) under names that carry the pool's id, so
  * that parts of two pools are never put together.  A lock on the catalog says who serves the pool;
  * it goes with the process that holds it, and it is the kernel's, so two daemons that were passed
  * the same descriptors, by whatever mistake, see each other. */
@@ -18,6 +19,7 @@ struct estate {
     bool is_open;
     int catalog_fd;
     int arena_fds[2]; /* KV, weights; until estate_take_arenas */
+    int learned_fd;   /* -1: it was not kept, or cannot be made: nothing depends on it */
     void *memory;
     size_t bytes;
     struct catalog *catalog;
@@ -26,7 +28,7 @@ struct estate {
 #define ESTATE_NONE                                                                                \
     (struct estate)                                                                                \
     {                                                                                              \
-        .catalog_fd = -1, .arena_fds = { -1, -1 }                                                  \
+        .catalog_fd = -1, .arena_fds = {-1, -1}, .learned_fd = -1                                  \
     }
 
 /* What an earlier kvasird left, if it is a pool such as `wanted` (fingerprint, block_tokens,

@@ -75,6 +75,7 @@ struct kvasird {
     struct measures measures;
     uint64_t started_us;
     uint64_t next_beat_us;
+    uint64_t next_save_us;                  /* of what was learned */
     uint64_t watchdog_us, next_watchdog_us; /* how often we say that we get on; 0: nobody asks */
     uint64_t stop_by_us;                    /* 0: not stopping; then: drained or late, we go */
     bool must_stop;
@@ -101,6 +102,8 @@ void start_undo(struct kvasird *d);
 enum status adopt_pool(struct kvasird *d);
 /* The first worker has made the arenas: from now on they are kept, with their catalog. */
 void adopt_new_pool(struct kvasird *d, const struct handoff_event *event);
+/* What the policy has learned, for the next kvasird: now and then, and before we leave. */
+void adopt_save_learned(struct kvasird *d);
 /* A worker's process, for the next kvasird. */
 void adopt_note_worker(struct kvasird *d, const struct handoff_event *event);
 void adopt_drop_worker(struct kvasird *d, uint32_t worker);

@@ -252,6 +252,10 @@ uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
 
 /* --- looking, without touching ---------------------------------------------------------------- */
 
+/* What an earlier process's policy had learned, out of daemon/learned's fd, into a pool that has
+ * seen no request yet.  Statuses as learned_restore. */
+enum status sched_restore_learned(struct sched *sched, int fd);
+
 /* The pool, for its numbers and documents; NULL before sched_set_pool. */
 const struct kvpool *sched_pool(const struct sched *sched);
 

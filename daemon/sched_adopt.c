@@ -5,6 +5,8 @@
 
 #include <assert.h>
 
+#include "daemon/learned.h"
+
 void
 sched_use_catalog(struct sched *sched, struct catalog *catalog)
 {
@@ -20,6 +22,12 @@ sched_adopt_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn 
     TRY(sched_set_pool(sched, block_count));
     TRY(kvpool_adopt(sched->pool, may_write, arg, adopted_out));
     return ST_OK;
+}
+
+enum status
+sched_restore_learned(struct sched *sched, int fd)
+{
+    return learned_restore(fd, sched->pool);
 }
 
 void

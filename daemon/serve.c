@@ -14,8 +14,10 @@
 #include "common/log.h"
 #include "common/notify.h"
 
-#define WATCHDOG_SHARE 3        /* signs of life within the time that the supervisor gives */
-#define FAREWELL_US    2000000u /* for workers to leave before we do */
+#define WATCHDOG_SHARE 3 /* signs of life within the time that the supervisor gives */
+/* A millisecond for every 40000 documents, so not often; a minute of popularity is no loss. */
+#define LEARNED_SAVE_US 60000000u
+#define FAREWELL_US     2000000u /* for workers to leave before we do */
 
 enum {
     FD_SIGNAL,
@@ -145,6 +147,10 @@ tick(struct kvasird *d)
         d->next_beat_us = now_us + d->options.heartbeat * 1000;
         peers_beat(d, now_us);
         insight_tick(d, now_us);
+        if (now_us >= d->next_save_us) {
+            d->next_save_us = now_us + LEARNED_SAVE_US;
+            adopt_save_learned(d);
+        }
     }
 }
 

@@ -362,6 +362,9 @@ start_undo(struct kvasird *d)
     access_destroy(&d->access);
     peers_close(d);
     handoff_destroy(&d->handoff);
+    if (d->leaves_pool) {
+        adopt_save_learned(d);
+    }
     sched_destroy(&d->sched);
     end_estate(d);
     calls_destroy(&d->calls);

@@ -126,7 +126,7 @@ START_TEST(a_clean_stop_leaves_nothing_to_keep)
     struct answer warm;
 
     ask_ok(host, &question, &warm);
-    ck_assert_uint_eq(host_store(host)->count, 3);
+    ck_assert_uint_eq(host_store(host)->count, 4);
     process_signal(host_daemon(host), SIGTERM);
     ck_assert_int_eq(process_wait(host_daemon(host)), 0);
     ck_assert_uint_eq(host_store(host)->count, 0);
@@ -150,7 +150,7 @@ START_TEST(another_checkpoint_under_the_same_path_starts_cold)
     (void)host_add_worker(host);
     ask_ok(host, &question, &answer);
     ck_assert_uint_eq(answer.docs_hit, 0);
-    ck_assert_uint_eq(host_store(host)->count, 3); /* the old pool's memory is given up */
+    ck_assert_uint_eq(host_store(host)->count, 4); /* the old pool's memory is given up */
     host_stop(&host);
 }
 END_TEST
@@ -229,7 +229,7 @@ START_TEST(a_second_daemon_on_the_same_pool_refuses)
 
     ck_assert_int_eq(process_wait(second), 1);
     process_read_notify(second);
-    ck_assert_uint_eq(copy.count, 3); /* and gives nothing of it up */
+    ck_assert_uint_eq(copy.count, 4); /* and gives nothing of it up */
     process_destroy(&second);
     process_store_close(&copy);
     ask_ok(host, &question, &answer);
@@ -309,13 +309,34 @@ START_TEST(a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)
 }
 END_TEST
 
+/* The shortest document is worth the least by its size alone, so it stays for being asked for. */
+START_TEST(what_the_policy_has_learned_comes_along)
+{
+    struct host *host = start_host(1);
+    struct question favourite = {.docs = docs, .doc_count = 1, .max_tokens = 1};
+    struct answer answer;
+
+    ask_ok(host, &question, &answer);
+    for (int i = 0; i < 20; i++) {
+        ask_ok(host, &favourite, &answer);
+    }
+    host_leave_daemon(host);
+    host_restart_daemon(host);
+    (void)host_evict(host, (uint32_t)host_counter(host, "blocks_evictable") - 1);
+    ck_assert_uint_eq(host_counter(host, "documents"), 1);
+    ask_ok(host, &favourite, &answer);
+    ck_assert_uint_eq(answer.docs_hit, 1);
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("restart",
            the_first_request_after_a_crash_finds_every_document_and_gives_the_same_answer,
            a_daemon_that_leaves_is_followed_as_well,
            documents_outlive_all_processes_that_ever_mapped_them,
            a_clean_stop_leaves_nothing_to_keep, another_checkpoint_under_the_same_path_starts_cold,
            what_does_not_verify_is_a_miss_and_the_answer_is_right,
-           a_second_daemon_on_the_same_pool_refuses,
+           a_second_daemon_on_the_same_pool_refuses, what_the_policy_has_learned_comes_along,
            an_answer_goes_on_over_crashes_of_the_daemon_and_nothing_comes_twice,
            an_answer_goes_on_over_an_upgrade,
            a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)
