@@ -3,8 +3,8 @@
  *
  * Two halves, written in turn, each with a number and the policy's own checksum: whenever we die,
  * one of them is whole.  Written, not mapped: a host without memory refuses a write, and then the
- * older half stays; it costs what it holds.  Losing all of it loses no document, only what was known
- * of their popularity. */
+ * older half stays; it costs what it holds.  Losing all of it loses no document, only what was
+ * known of their popularity. */
 #ifndef DAEMON_LEARNED_H
 #define DAEMON_LEARNED_H
 
