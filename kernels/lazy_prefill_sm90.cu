@@ -2,7 +2,7 @@
 // lazy_prefill on Hopper.
 #include "kernels/lazy_prefill_sm90.h"
 
-#include "kernels/device/cuda_check.cuh"
+#include "kernels/device/launch.cuh"
 #include "kernels/device/prefill_kernel.cuh"
 
 namespace {
@@ -15,9 +15,8 @@ launch(const prefill_sm90_args &args, cudaStream_t stream)
 
     CU_TRY(cudaFuncSetAttribute(prefill_sm90_kernel<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)bytes));
-    prefill_sm90_kernel<D><<<args.plan.ctas, kThreads, bytes, stream>>>(args);
-    CU_TRY(cudaGetLastError());
-    return ST_OK;
+    return launch_early(prefill_sm90_kernel<D>, dim3(args.plan.ctas), kThreads, bytes, stream,
+                        args);
 }
 
 } // namespace

@@ -134,7 +134,7 @@ def prefill():
         row = [f"{name} {us:.1f} us ({flops / us / 1e6:.0f} TFLOP/s)"
                for name, us in best_of(over_cache(1, rows, 20480)).items()]
         print(f"peer query {rows} x 20480: " + ", ".join(row), flush=True)
-    for batch, tokens in ((1, 512), (1, 1024), (1, 4096), (1, 16384), (16, 1024), (4, 4096)):
+    for batch, tokens in ((1, 512), (1, 1024), (1, 4096), (1, 16384), (32, 512), (16, 1024), (4, 4096)):
         torch.cuda.empty_cache()
         sets = [tuple(random(batch, tokens, n, D) for n in (H, HKV, HKV)) for _ in range(4)]
         variants = {"sdpa cudnn": [sdpa(SDPBackend.CUDNN_ATTENTION, *(x.transpose(1, 2) for x in s), causal=True)

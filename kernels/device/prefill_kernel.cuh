@@ -3,6 +3,7 @@
 #ifndef KERNELS_DEVICE_PREFILL_KERNEL_CUH
 #define KERNELS_DEVICE_PREFILL_KERNEL_CUH
 
+#include "kernels/device/launch.cuh"
 #include "kernels/device/prefill_consume.cuh"
 #include "kernels/device/prefill_produce.cuh"
 
@@ -49,13 +50,15 @@ __global__ __launch_bounds__(PREFILL_SM90_THREADS, 1) void prefill_sm90_kernel(
     // The same for all threads of a warp, and ptxas is to know it.
     const int warpgroup = __shfl_sync(~0u, (int)threadIdx.x / kWarpgroup, 0);
 
-    if (args.plan.cta_first[blockIdx.x] == args.plan.cta_first[blockIdx.x + 1]) {
-        return;
-    }
     if (threadIdx.x == 0) {
         init_barriers<D>(smem);
     }
     __syncthreads();
+    let_next_start();
+    wait_for_previous();
+    if (args.plan.cta_first[blockIdx.x] == args.plan.cta_first[blockIdx.x + 1]) {
+        return;
+    }
     if (warpgroup == 0) {
         registers_give<kRegistersProducer>();
         if (threadIdx.x < 32) {

@@ -9,7 +9,10 @@
 
 #include "kernels/ops_cuda.h"
 
+#define CPU_THREADS 8
+
 struct ops *gpu;
+static struct ops *cpu; /* the twins, over some threads */
 static uint64_t random_state;
 
 uint32_t
@@ -266,7 +269,8 @@ check_prefill(struct scene *s, const char *what)
     struct tensor q = tensor_new(count, true);
     struct tensor out = tensor_new(count, false);
 
-    CHECK_OK(lazy_prefill_ref(
+    CHECK_OK(cpu->lazy_prefill(
+        cpu,
         (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
     scene_begin_step(s, false);
     CHECK_OK(gpu->lazy_prefill(
@@ -284,7 +288,8 @@ check_decode(struct scene *s, const char *what)
     struct tensor q = tensor_new(count, true);
     struct tensor out = tensor_new(count, false);
 
-    CHECK_OK(lazy_prefill_ref(
+    CHECK_OK(cpu->lazy_prefill(
+        cpu,
         (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
     scene_begin_step(s, true);
     CHECK_OK(gpu->lazy_decode(
@@ -315,6 +320,7 @@ gpu_open(void)
 
     random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     printf("TEST_SEED=%llu\n", (unsigned long long)random_state);
+    TRY(ops_cpu_new((struct ops_config){.threads = CPU_THREADS}, &cpu));
     return ops_cuda_new((struct ops_config){.H = 9,
                                             .Hkv = 3,
                                             .D = 64,
