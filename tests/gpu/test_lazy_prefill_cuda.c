@@ -239,7 +239,7 @@ rising_scene(struct scene *s, uint32_t pattern)
 
     scene_begin_llama(s, 400);
     scene_add_seq(s, docs, 3, 0, 70, 70);
-    scene_add_seq(s, NULL, 0, 0, (uint32_t)gpu_cases(200, 1500), (uint32_t)gpu_cases(200, 1500));
+    scene_add_seq(s, NULL, 0, 0, (uint32_t)gpu_cases(200, 600), (uint32_t)gpu_cases(200, 600));
     poison_tails(s);
     raise_maxima(s, pattern);
 }
