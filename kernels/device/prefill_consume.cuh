@@ -135,6 +135,7 @@ struct Consumer {
 
     __device__ __forceinline__ void release(uint32_t bar)
     {
+        __syncwarp(); // one lane speaks for all
         if (lane == 0) {
             mbarrier_arrive(bar);
         }
