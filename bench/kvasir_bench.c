@@ -267,6 +267,7 @@ run_all(struct bench *bench)
     size_t n = bench->workload->n_requests, rounds = bench->options.rounds;
 
     for (size_t t = 0; t < bench->n_targets; t++) {
+        TRY(target_find_model(&bench->targets[t]));
         bench->outcomes[t] = mem_zalloc(n, sizeof(struct outcome));
         if (bench->outcomes[t] == NULL) {
             return ERR(ST_NO_MEMORY, "%zu outcomes", n);

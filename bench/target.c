@@ -65,11 +65,11 @@ parse_http(const char *rest, struct target *target)
     if (query != NULL && strncmp(query, "?model=", 7) != 0) {
         return ERR(ST_INVALID, "target %s: \"%s\" must be ?model=MODEL", target->name, query);
     }
-    target->model = mem_strdup(query == NULL ? "default" : query + 7);
+    target->model = query == NULL ? NULL : mem_strdup(query + 7);
     if (name_end == rest) {
         return ERR(ST_INVALID, "target %s: http:// needs a host", target->name);
     }
-    return target->port == NULL || target->model == NULL ? ERR(ST_NO_MEMORY, "a target") : ST_OK;
+    return target->port == NULL ? ERR(ST_NO_MEMORY, "a target") : ST_OK;
 }
 
 enum status

@@ -27,8 +27,8 @@ struct target {
     char *place; /* runtime directory; or the path before /completions */
     char *host;  /* HTTP */
     char *port;
-    char *model;
-    int reuse; /* Kvasir__V1__ReuseMode */
+    char *model; /* NULL: none was named */
+    int reuse;   /* Kvasir__V1__ReuseMode */
 };
 
 /* What differs between two runs over the same workload. */
@@ -55,6 +55,10 @@ enum status connection_prepare(struct connection *connection,
 
 /* Sends what was prepared and waits for the whole answer; the outcome is begun here. */
 void connection_ask(struct connection *connection, uint64_t due_us, struct outcome *outcome);
+
+/* Asks an HTTP server which models it has, and takes the first, where none was named; others are
+ * left alone.  ST_UNAVAILABLE, ST_INVALID. */
+enum status target_find_model(struct target *target);
 
 /* Drops all documents that nobody reads now, so that the next run begins cold.  HTTP: nothing. */
 enum status target_reset(const struct target *target);

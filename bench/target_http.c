@@ -19,7 +19,8 @@
 #include "common/clock.h"
 #include "common/mem.h"
 
-#define READ_BYTES 65536
+#define READ_BYTES        65536
+#define MODELS_TIMEOUT_US 30000000
 
 struct http {
     struct json_object *body;
@@ -135,7 +136,9 @@ prepare(struct connection *connection, const struct workload_request *request)
 
     forget_message(http);
     http->body = json_object_new_object();
-    add(http->body, "model", json_object_new_string(target->model));
+    if (target->model != NULL) {
+        add(http->body, "model", json_object_new_string(target->model));
+    }
     add(http->body, "max_tokens", json_object_new_int64(request->output_tokens));
     add(http->body, "temperature", json_object_new_double(0.0));
     add(http->body, "seed", json_object_new_int64((int64_t)(connection->run.sampling_seed >> 33)));
@@ -185,17 +188,22 @@ take_usage(struct http *http, struct json_object *usage)
     }
 }
 
+/* The output of an event, or NULL.  A completion's may be empty: a token that ends no character.
+ * The first event of a chat has a role and perhaps an empty content: no token yet. */
 static const char *
 text_of_choice(struct json_object *choice)
 {
     struct json_object *delta, *text;
 
-    if (json_object_object_get_ex(choice, "text", &text)
-        || (json_object_object_get_ex(choice, "delta", &delta)
-            && json_object_object_get_ex(delta, "content", &text))) {
+    if (json_object_object_get_ex(choice, "text", &text)) {
         return json_object_is_type(text, json_type_string) ? json_object_get_string(text) : NULL;
     }
-    return NULL;
+    if (!json_object_object_get_ex(choice, "delta", &delta)
+        || !json_object_object_get_ex(delta, "content", &text)
+        || !json_object_is_type(text, json_type_string) || json_object_get_string_len(text) == 0) {
+        return NULL;
+    }
+    return json_object_get_string(text);
 }
 
 static void
@@ -214,8 +222,7 @@ on_event(void *opaque, const char *data, size_t length)
         && json_object_is_type(choices, json_type_array) && json_object_array_length(choices) > 0) {
         const char *text = text_of_choice(json_object_array_get_idx(choices, 0));
 
-        /* The first event of a chat names the role and has no text: no token yet. */
-        if (text != NULL && text[0] != '\0') {
+        if (text != NULL) {
             http->outputs++;
             outcome_output(http->outcome, text, strlen(text), now_us);
         }
@@ -287,6 +294,62 @@ receive_all(int fd, struct sse *sse, uint64_t deadline_us)
         TRY(n < 0 ? ST_OK : sse_feed(sse, bytes, (size_t)n));
     }
     return ST_OK;
+}
+
+static void
+ignore_event(void *opaque, const char *data, size_t length)
+{
+    (void)opaque;
+    (void)data;
+    (void)length;
+}
+
+static enum status
+first_model(const char *text, char **model_out)
+{
+    struct json_object *answer = json_tokener_parse(text), *data, *first, *id;
+    enum status st = ST_OK;
+
+    if (!json_object_object_get_ex(answer, "data", &data)
+        || !json_object_is_type(data, json_type_array)
+        || (first = json_object_array_get_idx(data, 0)) == NULL
+        || !json_object_object_get_ex(first, "id", &id)
+        || !json_object_is_type(id, json_type_string)) {
+        st = ERR(ST_INVALID, "it names no model: %.100s", text);
+    } else {
+        *model_out = mem_strdup(json_object_get_string(id));
+        st = *model_out == NULL ? ERR(ST_NO_MEMORY, "a name") : ST_OK;
+    }
+    json_object_put(answer);
+    return st;
+}
+
+enum status
+target_find_model(struct target *target)
+{
+    char request[512];
+    struct sse sse;
+    int fd;
+
+    if (target->kind != TARGET_HTTP || target->model != NULL) {
+        return ST_OK;
+    }
+    int length = snprintf(request, sizeof(request),
+                          "GET %s/models HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n\r\n",
+                          target->place, target->host, target->port);
+
+    if (length >= (int)sizeof(request) || (fd = connect_to(target)) < 0) {
+        return ERR(ST_UNAVAILABLE, "target %s: cannot connect to %s:%s", target->name, target->host,
+                   target->port);
+    }
+    sse_begin(&sse, ignore_event, NULL);
+    enum status st = send_all(fd, request, (size_t)length);
+
+    st = st != ST_OK ? st : receive_all(fd, &sse, clock_now_us() + MODELS_TIMEOUT_US);
+    st = st != ST_OK ? st : first_model(sse_body(&sse), &target->model);
+    (void)close(fd);
+    sse_deinit(&sse);
+    return st;
 }
 
 /* What a server does not tell is counted from what came. */

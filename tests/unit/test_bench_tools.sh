@@ -44,7 +44,8 @@ if command -v gnuplot >/dev/null; then
         echo "{\"label\":\"a_b\",\"request_rate\":$rate,\"max_concurrency\":4,\"median_ttft_ms\":$rate," \
             "\"kvasir\":{\"note\":\"device=x budget_gib=$rate\"},\"token_hit_ratio\":0.$rate}" >"$dir/$rate.json"
     done
-    "$bench/plot" "$dir/plots" "$dir"/[12].json >"$dir/out"
+    cat "$dir"/2.json "$dir"/2.json >"$dir/lines.jsonl"
+    "$bench/plot" "$dir/plots" "$dir/1.json" "$dir/lines.jsonl" >"$dir/out"
     for figure in ttft-rate hit-budget; do
         [ -s "$dir/plots/$figure.png" ] || fail "no $figure.png"
         grep -q '<svg' "$dir/plots/$figure.svg" || fail "no $figure.svg"

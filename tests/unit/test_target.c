@@ -153,6 +153,9 @@ serve(void *arg)
             request[length] = '\0';
             head_end = strstr(request, "\r\n\r\n");
             body_bytes = strstr(request, "Content-Length: ");
+            if (head_end != NULL && strncmp(request, "GET ", 4) == 0) {
+                break;
+            }
             if (head_end != NULL && body_bytes != NULL
                 && length
                        >= (size_t)(head_end + 4 - request) + strtoul(body_bytes + 16, NULL, 10)) {
@@ -252,6 +255,30 @@ START_TEST(an_openai_server_is_asked_and_its_answer_measured)
 }
 END_TEST
 
+START_TEST(a_server_is_asked_for_its_model_where_none_is_named)
+{
+    struct server server = {
+        .count = 2,
+        .answers = {"HTTP/1.1 200 OK\r\nContent-Length: 43\r\n\r\n"
+                    "{\"object\":\"list\",\"data\":[{\"id\":\"smollm2\"}]}",
+                    "HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"data\":[]}"}};
+    struct target target;
+    char text[80];
+
+    start(&server);
+    (void)snprintf(text, sizeof(text), "s=http://127.0.0.1:%u/v1", server.port);
+    ck_assert_int_eq(target_parse(text, &target), ST_OK);
+    ck_assert_msg(target_find_model(&target) == ST_OK, "%s", status_detail());
+    ck_assert_str_eq(target.model, "smollm2");
+    ck_assert_int_eq(target_find_model(&target), ST_OK); /* known: nobody is asked */
+    target_deinit(&target);
+    ck_assert_int_eq(target_parse(text, &target), ST_OK);
+    ck_assert_int_eq(target_find_model(&target), ST_INVALID);
+    target_deinit(&target);
+    stop(&server);
+}
+END_TEST
+
 START_TEST(questions_over_texts_are_chats_with_the_documents_in_front)
 {
     struct server server = {
@@ -299,4 +326,5 @@ CHECK_MAIN("target", targets_are_read_and_wrong_ones_named,
            events_are_the_same_however_the_bytes_come,
            bodies_end_with_their_length_or_with_the_connection,
            an_openai_server_is_asked_and_its_answer_measured,
+           a_server_is_asked_for_its_model_where_none_is_named,
            questions_over_texts_are_chats_with_the_documents_in_front)
