@@ -28,6 +28,7 @@ struct options {
     char *runtime_dir;
     uint64_t docs, doc_tokens, query_tokens, output, vocab, rounds;
     bool by_key;
+    uint64_t busy_poll; /* us */
 };
 
 static const struct conf_option option_table[] = {
@@ -44,6 +45,8 @@ static const struct conf_option option_table[] = {
      offsetof(struct options, vocab)},
     {"rounds", CONF_U64, "9", 1, ROUNDS_MAX, "N", "rounds of each kind",
      offsetof(struct options, rounds)},
+    {"busy-poll", CONF_U64, "0", 0, 0, "US", "the client waits without sleeping for so long",
+     offsetof(struct options, busy_poll)},
     {"by-key", CONF_BOOL, "false", 0, 0, NULL, "documents are registered, then named by their keys",
      offsetof(struct options, by_key)},
 };
@@ -248,7 +251,9 @@ main(int argc, char **argv)
         printf("SKIP: needs a running kvasird; see --runtime-dir\n");
         return 77;
     }
-    if (kvasir_open(&(struct kvasir_options){.runtime_dir = options.runtime_dir}, &client)
+    if (kvasir_open(&(struct kvasir_options){.runtime_dir = options.runtime_dir,
+                                             .busy_us = options.busy_poll},
+                    &client)
         != KVASIR_OK) {
         (void)fprintf(stderr, "bench_ttft: %s\n", kvasir_open_error());
         return 3;

@@ -62,6 +62,7 @@ kvasir_open(const struct kvasir_options *options, struct kvasir **client_out)
     }
     client->timeout_ms = options->timeout_ms == 0 ? RPC_UNARY_TIMEOUT_MS : options->timeout_ms;
     client->retry_ms = options->retry_ms == 0 ? RESUME_MS_DEFAULT : options->retry_ms;
+    client->busy_us = options->busy_us;
     *client_out = client;
     return KVASIR_OK;
 }
@@ -394,6 +395,7 @@ attempt_generation(struct generation *generation, Kvasir__V1__GenerateRequest *m
     for (;;) {
         uint64_t elapsed_ms = (clock_now_us() - start_us) / 1000;
         struct rpc_call call = {.method = METHOD_GENERATE,
+                                .busy_us = client->busy_us,
                                 .request = &message->base,
                                 .on_reply = take_generate_reply,
                                 .opaque = generation,

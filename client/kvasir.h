@@ -75,6 +75,7 @@ struct kvasir_options {
     uint32_t retry_ms;       /* how long a lost answer looks for the next kvasird; 0: 30 s */
     const char *server_key;  /* over a network: kvasird's public key, or the path of its file */
     const char *secret_key;  /* over a network: path of our secret key (kvasirctl keygen) */
+    uint64_t busy_us; /* an answer is waited for so long without sleeping, from token to token; 0 */
 };
 
 #define KVASIR_RETRY_NEVER UINT32_MAX /* as retry_ms: a loss is KVASIR_UNAVAILABLE at once */

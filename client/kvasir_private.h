@@ -12,6 +12,7 @@ struct kvasir {
     struct rpc *rpc;
     uint32_t timeout_ms;
     uint32_t retry_ms; /* never 0; KVASIR_RETRY_NEVER */
+    uint64_t busy_us;
     void *scratch;
     size_t scratch_bytes;
     const char *error; /* found here, not by rpc; NULL: ask rpc */

@@ -39,6 +39,7 @@ struct running {
     const struct rpc_call *call;
     uint64_t id;
     uint64_t give_up_us; /* 0: never */
+    uint64_t busy_until_us;
     uint32_t next_seq;
     bool is_cancelled;
     bool is_refused; /* on_reply wants no more */
@@ -317,6 +318,7 @@ check_time(struct rpc *rpc, struct running *run)
 static void
 wait_for_end(struct rpc *rpc, struct running *run)
 {
+    run->busy_until_us = clock_now_us() + run->call->busy_us;
     while (!run->is_ended) {
         zmq_pollitem_t items[] = {
             {.socket = rpc->dealer.socket, .events = ZMQ_POLLIN},
@@ -328,9 +330,14 @@ wait_for_end(struct rpc *rpc, struct running *run)
                        : run->give_up_us > now_us ? (long)((run->give_up_us - now_us + 999) / 1000)
                                                   : 0;
 
+        if (now_us < run->busy_until_us) {
+            wait_ms = 0;
+        }
         (void)zmq_poll(items, 3,
                        wait_ms);     /* EINTR: a signal; the cancel it meant shows next time */
-        (void)receive_one(rpc, run); /* one: a fast stream must not hide a cancel or the time */
+        if (receive_one(rpc, run)) { /* one: a fast stream must not hide a cancel or the time */
+            run->busy_until_us = clock_now_us() + run->call->busy_us;
+        }
         if (rpc->dealer.socket != NULL) {
             check_loss(rpc, run);
             check_time(rpc, run);

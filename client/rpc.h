@@ -42,6 +42,7 @@ struct rpc_call {
     uint32_t timeout_ms;             /* 0: no limit of ours; the daemon has its default */
     rpc_reply_fn on_reply;           /* may be NULL */
     void *opaque;
+    uint64_t busy_us;      /* how long to wait for a reply without sleeping, from the one before */
     const void *retry_key; /* RequestHeader.retry_key; NULL: none */
     size_t retry_key_bytes;
 };

@@ -285,8 +285,8 @@ add_document(struct work *work, struct tokens *tokens, const char *name)
             return ERR(ST_NO_MEMORY, "no memory for a document's id");
         }
     }
-    return dockey_compute(work->reader->pool_fingerprint, work->salt.data, work->salt.len,
-                          tokens_ids(tokens), tokens_count(tokens), &document->key);
+    return tokens_key(tokens, work->reader->pool_fingerprint, work->salt.data, work->salt.len,
+                      &document->key);
 }
 
 static enum status

@@ -56,10 +56,9 @@ not_found(const struct dockey *key)
 }
 
 static enum status
-compute(const struct registry_scope *scope, const struct tokens *tokens, struct dockey *key_out)
+compute(const struct registry_scope *scope, struct tokens *tokens, struct dockey *key_out)
 {
-    return dockey_compute(scope->pool_fingerprint, scope->salt, scope->salt_length,
-                          tokens_ids(tokens), tokens_count(tokens), key_out);
+    return tokens_key(tokens, scope->pool_fingerprint, scope->salt, scope->salt_length, key_out);
 }
 
 enum status

@@ -3,7 +3,7 @@
  *
  * The memo, the registered documents and every request that cites a text hold the same ids.  The
  * only thing here that two threads touch: the count is atomic, the ids are constant after
- * tokens_new. */
+ * tokens_new, and the key that they had first, once it is known, as well. */
 #ifndef DAEMON_TOKENS_H
 #define DAEMON_TOKENS_H
 
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "kvpool/dockey.h"
 
 struct tokens;
 
@@ -26,6 +27,11 @@ void tokens_release(struct tokens **tokens);
 /* Borrowed while a reference is held. */
 const uint32_t *tokens_ids(const struct tokens *tokens);
 uint32_t tokens_count(const struct tokens *tokens);
+
+/* dockey_compute, which hashes all ids; asked again with what it was asked with first, it remembers.
+ */
+enum status tokens_key(struct tokens *tokens, const uint8_t fingerprint[32], const void *salt,
+                       size_t salt_length, struct dockey *key_out);
 
 #define TOKENS_COUNT_MAX (1u << 24) /* ids in one segment */
 
