@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "daemon/offer.h"
 
@@ -137,6 +138,7 @@ take_over(struct kvasird *d)
         && sched_restore_learned(d->sched, d->estate.learned_fd) != ST_OK) {
         log_info("learned_nothing", "detail=\"%s\"", status_detail());
     }
+    FAILPOINT(adopt_pool);
     log_info("pool_adopted",
              "documents=%u blocks=%u of=%u blocks_dropped=%u blocks_fenced=%u workers=%u "
              "elapsed_us=%llu",
@@ -248,6 +250,7 @@ adopt_note_worker(struct kvasird *d, const struct handoff_event *event)
 
     if (d->estate.catalog != NULL) {
         catalog_set_worker(d->estate.catalog, event->worker, &worker);
+        FAILPOINT(worker_noted);
     }
 }
 

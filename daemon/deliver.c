@@ -4,6 +4,7 @@
 #include "daemon/kvasird.h"
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "daemon/prompt.h"
@@ -150,20 +151,16 @@ fill_biases(struct assign_parts *parts, const struct sampling *sampling)
     parts->sampling.logit_bias = parts->bias_list;
 }
 
-/* Documents only, when it is a warm-up. */
 static void
 fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
              const struct sched_action *action)
 {
     const struct session *session = action->session;
 
-    fill_segments(parts, session);
     fill_sampling(&parts->sampling, &session->prompt.sampling);
     fill_biases(parts, &session->prompt.sampling);
     assign->has_request = true;
     assign->request = session->id;
-    assign->n_segments = session->segment_count;
-    assign->segments = parts->segment_list;
     assign->has_own_offset = true;
     assign->own_offset = session_own_offset(session);
     assign->has_own_document_tokens = session->prompt.query_documents > 0;
@@ -214,6 +211,11 @@ send_assign(struct kvasird *d, const struct sched_action *action)
         assign.has_is_careful = action->session->is_alone;
         assign.is_careful = action->session->is_alone;
         if (!session_is_warm(action->session)) {
+            fill_segments(&parts, action->session);
+            assign.n_segments = action->session->segment_count;
+            assign.segments = parts.segment_list;
+        }
+        if (!action->is_builds_only) {
             fill_request(&assign, &parts, action);
         }
         message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
@@ -496,12 +498,16 @@ carry_out(struct kvasird *d)
         switch (action->kind) {
         case SCHED_SEND_ASSIGN:
             trace_assigned(d->calls, action->request);
+            FAILPOINT(assign_send);
             send_assign(d, action);
             break;
         case SCHED_SEND_GRANT: send_grant(d, action); break;
         case SCHED_SEND_STOP: send_stop(d, action); break;
         case SCHED_SEND_STOP_BUILD: send_stop_build(d, action); break;
-        case SCHED_REPLY_CHUNK: reply_chunk(d, action); break;
+        case SCHED_REPLY_CHUNK:
+            reply_chunk(d, action);
+            FAILPOINT(reply_send);
+            break;
         case SCHED_REPLY_END: reply_end(d, action); break;
         }
     }

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "common/failpoint.h"
 #include "common/notify.h"
 #include "daemon/datagram.h"
 #include "daemon/learned.h"
@@ -279,6 +280,7 @@ keep(const struct estate *e, const int arena_fds[2])
     for (int i = 0; i < 2; i++) {
         name_part(PART_KV + i, id, name);
         TRY(notify_store(name, arena_fds[i]));
+        FAILPOINT(estate_kept);
     }
     name_part(PART_CATALOG, id, name);
     return notify_store(name, e->catalog_fd);
@@ -303,6 +305,7 @@ estate_make(const struct catalog_pool *pool, const int arena_fds[2], struct esta
         estate_close(&e);
         return st;
     }
+    FAILPOINT(catalog_kept);
     e.is_open = true;
     *estate_out = e;
     return ST_OK;

@@ -23,6 +23,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/failpoint.h"
 #include "common/mem.h"
 #include "daemon/datagram.h"
 #include "daemon/handoff_state.h"
@@ -304,8 +305,10 @@ take_attached(struct handoff *h, struct connection *c, struct datagram *d)
         return ERR(ST_INVALID, "%zu arenas with %zu file descriptors offered: none was asked for",
                    attached->n_arenas, d->fd_count);
     }
+    FAILPOINT(offer_take);
     enum status st = send_acceptance(h, c);
 
+    FAILPOINT(offer_accept);
     if (st != ST_OK) {
         arenas_close(&offer);
         return st;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/conf.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "daemon/kvasird.h"
@@ -111,7 +112,8 @@ main(int argc, char **argv)
 
     if (st == ST_OK && print_only(argc, argv, conf)) {
         code = EXIT_SUCCESS;
-    } else if (st == ST_OK && (st = options_check(&daemon.options)) == ST_OK) {
+    } else if (st == ST_OK && (st = options_check(&daemon.options)) == ST_OK
+               && (st = failpoint_init()) == ST_OK) {
         log_init("kvasird", (enum log_level)log_level_parse(daemon.options.log_level));
         code = run(&daemon);
     }

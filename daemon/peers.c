@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "daemon/kvasird.h"
@@ -364,6 +365,7 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
     trace_step(d->calls, wire);
     measures_step(&d->measures, wire->rows);
     sched_worker_step(d->sched, clock_now_us(), worker, d->peers[worker].incarnation, &step);
+    FAILPOINT(step_taken);
     deliver(d);
     mem_free(results);
 }

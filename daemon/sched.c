@@ -63,7 +63,6 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->running);
     list_init(&sched->ended);
     list_init(&sched->blamed_by_age);
-    sched->cordon = SESSION_WORKER_NONE;
     list_init(&sched->pins);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK

@@ -140,6 +140,7 @@ struct sched_action {
     uint64_t request;
     const struct session *session; /* ASSIGN, END; NULL for a request refused at the door */
     uint32_t build_count;          /* ASSIGN */
+    bool is_builds_only;           /* ASSIGN: the request follows when they are sealed, or never */
     uint64_t build;                /* STOP_BUILD */
     const uint32_t *blocks;        /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;

@@ -104,7 +104,7 @@ sched_unawait(struct sched *sched, struct session *session)
 bool
 sched_has_credit(const struct worker *worker)
 {
-    return worker->is_ready && !worker->is_draining && worker->alone == NULL
+    return worker->is_ready && !worker->is_draining && worker->alone == NULL && !worker->is_cordoned
            && worker->assigned - worker->background < worker->seqs_max;
 }
 
@@ -129,7 +129,7 @@ least_loaded(const struct sched *sched, const struct session *session)
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         const struct worker *worker = &sched->workers[i];
 
-        if (!sched_has_credit(worker) || i == sched->cordon) {
+        if (!sched_has_credit(worker)) {
             continue;
         }
         int order = best == SESSION_WORKER_NONE ? -1 : compare_load(worker, &sched->workers[best]);
@@ -165,10 +165,12 @@ static enum verdict
 choose_alone(struct sched *sched, uint32_t *worker_out)
 {
     uint32_t best = SESSION_WORKER_NONE;
+    bool has_cordon = false;
 
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         const struct worker *worker = &sched->workers[i];
 
+        has_cordon |= worker->is_cordoned;
         if (worker->is_ready && !worker->is_draining && worker->alone == NULL
             && (best == SESSION_WORKER_NONE || worker->assigned < sched->workers[best].assigned)) {
             best = i;
@@ -178,10 +180,11 @@ choose_alone(struct sched *sched, uint32_t *worker_out)
         *worker_out = best;
         return ADMITTED;
     }
-    if (sched->cordon == SESSION_WORKER_NONE) {
-        sched->cordon = best;
+    if (best == SESSION_WORKER_NONE) {
+        return NO_CREDIT;
     }
-    return best == SESSION_WORKER_NONE ? NO_CREDIT : BLOCKED;
+    sched->workers[best].is_cordoned |= !has_cordon;
+    return BLOCKED;
 }
 
 static enum verdict
@@ -282,15 +285,17 @@ abandon_rest(struct sched *sched, struct session *session)
     kvpool_claim_release(sched->pool, &session->claim, 0);
 }
 
-static void
-push_assign(struct sched *sched, struct session *session)
+void
+sched_push_assign(struct sched *sched, struct session *session)
 {
+    bool has_builds = !list_is_empty(&session->owned_builds);
     struct sched_action *action;
 
-    if (session_is_warm(session) && list_is_empty(&session->owned_builds)) {
+    if (session_is_warm(session) && !has_builds) {
         return; /* others build all of it, or it is there */
     }
     action = sched_push(sched, SCHED_SEND_ASSIGN, session);
+    action->is_builds_only = session_is_warm(session) || (session->is_alone && has_builds);
     sched_describe_segments(session);
     action->build_count = sched_describe_builds(sched, session);
     action->worker = session->worker;
@@ -386,7 +391,7 @@ start(struct sched *sched, struct session *session, uint32_t worker, uint64_t no
     sched->workers[worker].assigned++;
     sched->workers[worker].last_assigned = ++sched->next_turn;
     note_first_admission(sched, session, now_us);
-    push_assign(sched, session);
+    sched_push_assign(sched, session);
 }
 
 /* Blocks of its own that a request needs now: query, what it has said, a first part of what it
@@ -503,6 +508,15 @@ next_candidate(const struct sched *sched, const struct list_node *after)
                                         : LIST_ENTRY(after->next, struct session, queue_link);
 }
 
+/* Each look at the queue decides anew whom it keeps a worker free for. */
+static void
+lift_cordon(struct sched *sched)
+{
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        sched->workers[i].is_cordoned = false;
+    }
+}
+
 void
 sched_admit(struct sched *sched, uint64_t now_us)
 {
@@ -515,13 +529,20 @@ sched_admit(struct sched *sched, uint64_t now_us)
         return;
     }
     sched->has_news = false;
-    sched->cordon = SESSION_WORKER_NONE;
+    lift_cordon(sched);
     look_ahead(sched);
     while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
         struct session *sharing = overdue(sched) == NULL ? sched_sharing_first(sched) : NULL;
 
-        if (sharing != NULL && blocked == 0 && try_admit(sched, sharing, now_us) != BLOCKED) {
-            continue;
+        if (sharing != NULL && blocked == 0) {
+            enum verdict verdict = try_admit(sched, sharing, now_us);
+
+            if (verdict == NO_CREDIT) {
+                return;
+            }
+            if (verdict != BLOCKED) {
+                continue;
+            }
         }
         switch (try_admit(sched, session, now_us)) {
         case ADMITTED:

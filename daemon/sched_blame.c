@@ -4,13 +4,13 @@
  * A worker dies with everything that it runs, and most of that is innocent.  So nothing fails for
  * the company it was in.  Whoever was there is a suspect: he goes on elsewhere, alone on a worker,
  * until he has passed the point at which the other one died; then he is like everybody else again.
- * His worker also encodes his documents one at a time (`is_careful`).  A death in that state has
+ * His worker also gets his documents one at a time.  A death in that state has
  * one possible cause: the document that was being encoded, or, with all of them sealed, the
  * request.
  *
  * Each such death is a strike; one that has two is guilty.  A guilty request fails.  A guilty
  * document is quarantined: requests that would encode it are refused with the reason, at the door,
- * for as long as BLAME_QUARANTINE_US.  A death in company costs no strike, and one that comes after
+ * for as long as SCHED_QUARANTINE_US.  A death in company costs no strike, and one that comes after
  * progress costs only the first; so workers that are killed from outside, one after the other, fail
  * nobody who gets on in between.
  *

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/failpoint.h"
 #include "common/mem.h"
 
 /* Of a request whose attention ran. */
@@ -232,6 +233,7 @@ sched_seal_build(struct sched *sched, struct build *build)
     struct worker *worker = &sched->workers[build->worker];
 
     kvpool_doc_seal(sched->pool, build->doc, build->worker);
+    FAILPOINT(seal_note);
     sched_acquit(sched, kvpool_doc_key(build->doc));
     if (build->is_copy) {
         build->owner->tokens_copied += tokens;
@@ -245,7 +247,12 @@ sched_seal_build(struct sched *sched, struct build *build)
         sched->counters.tokens_built += tokens;
     }
     sched->has_news = true;
+    struct session *owner = build->owner;
+
     remove_build(sched, build);
+    if (owner->is_alone && owner->state == SESSION_RUNNING) {
+        sched_push_assign(sched, owner);
+    }
 }
 
 void

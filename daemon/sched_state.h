@@ -25,6 +25,7 @@ struct worker {
     bool is_known; /* it has been ready, in this life or an earlier one */
     bool is_ready;
     bool is_draining;
+    bool is_cordoned; /* gets nothing new until a suspect has it to himself */
     uint64_t incarnation;
     uint32_t seqs_max;
     uint32_t assigned;           /* sessions, those in the background too */
@@ -58,7 +59,6 @@ struct sched {
     struct htab blamed; /* sched_blame.c */
     struct list_node blamed_by_age;
     uint32_t quarantined_count;
-    uint32_t cordon; /* worker that gets nothing new until a suspect has it; SESSION_WORKER_NONE */
     struct list_node queue, waiting, running, ended;
     struct list_node pins; /* struct pin: those that end by themselves, the next one first */
     uint32_t waiting_count, running_count, warm_count, starving_count, background_count;
@@ -108,6 +108,8 @@ void sched_unawait(struct sched *sched, struct session *session);
 void sched_admit(struct sched *sched, uint64_t now_us);
 /* More blocks than there are?  Then status_detail() has both sizes. */
 bool sched_never_fits(const struct sched *sched, struct session *session);
+/* Sends it, or of one that runs alone the next document that it has to encode. */
+void sched_push_assign(struct sched *sched, struct session *session);
 struct build *sched_find_build(const struct sched *sched, uint64_t id);
 
 bool sched_has_credit(const struct worker *worker);

@@ -134,6 +134,9 @@ sched_describe_builds(struct sched *sched, struct session *session)
         describe_build(session, LIST_ENTRY(node, struct build, owner_link),
                        &session->builds[count++]);
         sched->counters.builds_started++;
+        if (session->is_alone) {
+            break; /* the next one when this is sealed: a death in between has one cause */
+        }
     }
     return count;
 }

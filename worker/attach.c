@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/failpoint.h"
 #include "kvpool/dockey.h"
 #include "kvpool/kvpool.h"
 #include "worker/attach_talk.h"
@@ -348,16 +349,23 @@ talk(const struct attach_options *options, struct attachment *a, int fds[TALK_FD
     TRY(wire_arena_new(&a->replies));
     TRY(talk_connect(options->runtime_dir, &a->socket));
     a->daemon_pidfd = talk_daemon_pidfd(a->socket);
+    FAILPOINT(attach_connect);
     TRY(talk_send(a->socket, &attach.base, NULL, 0));
+    FAILPOINT(attach_say);
     TRY(talk_receive(a, options->stop_fd, UINT64_MAX, fds, &reply));
+    FAILPOINT(attach_orders);
     TRY(take_settings(a, reply, options->seqs_max));
     TRY(open_model(a, reply));
+    FAILPOINT(attach_model);
     TRY(take_arenas(options, a, reply, fds));
+    FAILPOINT(attach_arenas);
     TRY(answer(a));
+    FAILPOINT(attach_offer);
     talk_close_fds(fds);
     TRY(talk_receive(a, options->stop_fd, UINT64_MAX, fds, &reply));
     a->worker = reply->worker;
     a->incarnation = reply->incarnation;
+    FAILPOINT(attach_done);
     (void)close(a->socket);
     a->socket = -1;
     return ST_OK;
@@ -382,6 +390,7 @@ attach_open(const struct attach_options *options, struct attachment *attachment)
 void
 attach_close(struct attachment *a)
 {
+    FAILPOINT(detach_unmap);
     if (a->socket > 0) {
         (void)close(a->socket);
     }

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "worker/engine_state.h"
@@ -428,6 +429,20 @@ run_step(struct engine *engine)
     return ST_OK;
 }
 
+/* For tests: a document of which the worker dies. */
+static void
+reach_builds(const struct engine *engine)
+{
+    LIST_FOR_EACH(n, &engine->order)
+    {
+        const struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+
+        if (seq->is_build && seq->n_ids > 0 && engine->plan->items[seq->item].rows > 0) {
+            FAILPOINT_VALUE(build_run, seq->ids[0]);
+        }
+    }
+}
+
 enum status
 engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
 {
@@ -438,11 +453,16 @@ engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
     TRY(begin_step(engine));
     uint32_t rows = engine->plan->step.n_rows;
 
+    if (failpoint_is_armed) {
+        reach_builds(engine);
+    }
+    FAILPOINT(step_run);
     if (rows > 0) {
         TRY(run_step(engine));
     } else if (has_copies) {
         TRY(engine->config.ops->finish(engine->config.ops));
     }
+    FAILPOINT(step_done);
     seal_complete(engine);
     *step_out = report_finish(&engine->report, rows, engine->plan->rows_built);
     engine->is_reported = true;

@@ -10,6 +10,7 @@
 #include <zmq.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "common/notify.h"
 #include "proto/frames.h"
@@ -54,6 +55,10 @@ take_messages(struct link *link, bool is_idle, uint64_t *stop_since_out)
         bool is_stop = message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_STOP
                        || message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
         enum status st = engine_apply(link->engine, message);
+
+        if (message->body_case == KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN) {
+            FAILPOINT_VALUE(assign_take, message->assign->request);
+        }
         uint64_t since = mailbox_taken(link->mailbox);
 
         if (is_stop && since < *stop_since_out) {
@@ -90,6 +95,7 @@ post_step(struct link *link, Kvasir__V1__Step *step, uint64_t number, uint64_t s
     message.body_case = KVASIR__V1__WORKER_MESSAGE__BODY_STEP;
     message.step = step;
     TRY(wire_pack(buffer, &message.base));
+    FAILPOINT(step_post);
     mailbox_post(link->mailbox);
     return ST_OK;
 }
@@ -223,6 +229,7 @@ send_steps(struct link *link)
         link->beat_us = clock_now_us();
         link->busy_until_us = link->beat_us + link->busy_us;
         mailbox_sent(link->mailbox);
+        FAILPOINT(step_send);
     }
 }
 
@@ -342,6 +349,7 @@ begin_orphan(struct link *link, const char *why)
     (void)zmq_close(link->socket);
     link->socket = NULL;
     link->is_orphan = true;
+    FAILPOINT(orphan);
     link->orphan_since_us = link->rejoin_at_us = clock_now_us();
     return ST_OK;
 }
@@ -386,6 +394,7 @@ rejoin(struct link *link, int stop_fd, uint64_t now_us)
     TRY(st);
     TRY(connect_socket(link));
     TRY(deliver_reset(link));
+    FAILPOINT(rejoin_done);
     link->is_orphan = link->is_draining = link->is_fenced = false;
     link->heard_us = clock_now_us();
     log_info("worker_back", "worker=%" PRIu32 " orphan_ms=%" PRIu64, link->attachment->worker,
@@ -467,6 +476,7 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
     if (must_stop
         || (link->is_draining && state.is_idle && mailbox_outgoing(link->mailbox) == NULL)) {
         say_bye(link, must_stop ? "told to stop" : "drained");
+        FAILPOINT(detach_bye);
         log_info("worker_leaving", "worker=%u reason=%s", link->attachment->worker,
                  must_stop ? "signal" : "drained");
         *is_over_out = true;
@@ -507,6 +517,7 @@ serve(struct link *link, uint32_t seqs_max, int stop_fd)
     TRY(mailbox_new(&link->mailbox));
     TRY(connect_socket(link));
     TRY(say_ready(link, seqs_max));
+    FAILPOINT(ready_say);
     if (notify_send("READY=1\nSTATUS=serving") != ST_OK) {
         log_warn("notify_failed", "detail=\"%s\" ignoring", status_detail());
     }

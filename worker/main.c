@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/conf.h"
+#include "common/failpoint.h"
 #include "common/log.h"
 #include "kernels/ops.h"
 #include "worker/attach.h"
@@ -296,7 +297,8 @@ main(int argc, char **argv)
         print_help(conf);
     } else if (st == ST_OK && conf_scan(argc, argv, "version")) {
         (void)printf("kvasir-worker %s\n", PACKAGE_VERSION);
-    } else if (st != ST_OK || parse_options(conf, argc, argv) != ST_OK) {
+    } else if (st != ST_OK || parse_options(conf, argc, argv) != ST_OK
+               || failpoint_init() != ST_OK) {
         (void)fprintf(stderr, "kvasir-worker: %s\n", status_detail());
         code = EXIT_FAILURE;
     } else if (conf_scan(argc, argv, "print-config")) {

@@ -42,6 +42,16 @@ make_ids(uint32_t count, uint32_t seed)
     return ids;
 }
 
+uint32_t
+asking_first_id(struct asking_doc doc)
+{
+    uint32_t *ids = make_ids(doc.n_tokens, doc.seed);
+    uint32_t first = ids[0];
+
+    free(ids);
+    return first;
+}
+
 static bool
 take_chunk(void *opaque, const struct kvasir_chunk *chunk)
 {

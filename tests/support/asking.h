@@ -54,6 +54,9 @@ void ask(struct host *host, const struct question *question, struct answer *answ
 /* Asks and fails the test unless the answer is OK and as long as was asked for. */
 void ask_ok(struct host *host, const struct question *question, struct answer *answer_out);
 
+/* The first token id of a document. */
+uint32_t asking_first_id(struct asking_doc doc);
+
 /* Fails the test unless both answers have the same tokens and the same text. */
 void answer_assert_same(const struct answer *a, const struct answer *b);
 

@@ -61,7 +61,7 @@ make_folders(struct host *host, const struct tiny_model_config *model)
 }
 
 static void
-start_daemon(struct host *host)
+start_daemon(struct host *host, const char *const *env, bool is_doomed)
 {
     const struct host_options *options = &host->options;
     const char *const own[] = {"--runtime-dir",
@@ -83,9 +83,11 @@ start_daemon(struct host *host)
     (void)append_args(args, count, options->daemon_args);
     host->daemon =
         options->keeps_pool
-            ? process_start_kept("./kvasird", args, NULL, &host->store)
+            ? process_start_kept("./kvasird", args, env, &host->store)
             : process_start(options->has_keeper ? "./kvasir-keeper" : "./kvasird", args, NULL);
-    process_wait_ready(host->daemon);
+    if (!is_doomed) {
+        process_wait_ready(host->daemon);
+    }
 }
 
 static struct process *
@@ -108,7 +110,7 @@ host_start(const struct host_options *options)
     make_folders(host, options->model);
     host->worker_args = options->worker_args;
     host->options = *options;
-    start_daemon(host);
+    start_daemon(host, options->daemon_env, false);
     for (uint32_t i = 0; i < options->workers; i++) {
         host->workers[i] = start_worker(host);
     }
@@ -143,7 +145,22 @@ void
 host_restart_daemon(struct host *host)
 {
     ck_assert_ptr_null(host->daemon);
-    start_daemon(host);
+    start_daemon(host, NULL, false);
+}
+
+void
+host_reap_daemon(struct host *host)
+{
+    ck_assert_int_eq(process_wait(host->daemon), 128 + SIGKILL);
+    process_destroy(&host->daemon);
+}
+
+void
+host_doom_daemon(struct host *host, const char *const *env)
+{
+    ck_assert_ptr_null(host->daemon);
+    start_daemon(host, env, true);
+    host_reap_daemon(host);
 }
 
 void
@@ -270,7 +287,7 @@ host_worker(const struct host *host, uint32_t index)
 }
 
 uint32_t
-host_add_worker(struct host *host)
+host_begin_worker(struct host *host)
 {
     uint32_t index = 0;
 
@@ -279,8 +296,28 @@ host_add_worker(struct host *host)
     }
     ck_assert_uint_lt(index, HOST_WORKERS_MAX);
     host->workers[index] = start_worker(host);
+    return index;
+}
+
+uint32_t
+host_add_worker(struct host *host)
+{
+    uint32_t index = host_begin_worker(host);
+
     process_wait_ready(host->workers[index]);
     return index;
+}
+
+void
+host_settle_worker(struct host *host, uint32_t index)
+{
+    while (host_counter(host, "workers_ready") != 1) {
+        if (process_has_ended(host->workers[index])) {
+            process_destroy(&host->workers[index]);
+            ck_assert_uint_eq(host_add_worker(host), index);
+        }
+        (void)poll(NULL, 0, LOOK_EVERY_MS);
+    }
 }
 
 int

@@ -20,7 +20,9 @@ struct host_options {
     const struct tiny_model_config *model; /* NULL: tiny_model_defaults() */
     const char *const *daemon_args;        /* further ones; NULL-terminated; may be NULL */
     const char *const *worker_args;
-    bool has_keeper;                /* the daemon runs under kvasir-keeper; host_daemon is that */
+    const char *const
+        *daemon_env; /* of the first daemon, NULL-terminated "NAME=VALUE"; NULL: none */
+    bool has_keeper; /* the daemon runs under kvasir-keeper; host_daemon is that */
     const char *const *keeper_args; /* of it */
     bool keeps_pool; /* the daemon has a supervisor with an fd store: see host_restart_daemon */
 };
@@ -50,6 +52,12 @@ void host_leave_daemon(struct host *host);
 /* Starts the daemon again, with what the one before had kept; waits until it is ready. */
 void host_restart_daemon(struct host *host);
 
+/* The daemon ends by itself, by SIGKILL; waits for that. */
+void host_reap_daemon(struct host *host);
+
+/* Starts a daemon that dies before it is ready, and waits for that. */
+void host_doom_daemon(struct host *host, const char *const *env);
+
 /* With has_keeper: a signal to kvasird itself; waits until the next one is ready. */
 void host_kill_kept_daemon(struct host *host, int signo);
 
@@ -61,6 +69,12 @@ const char *host_model(const struct host *host);
 
 /* Starts one more worker in a free place and waits until it is ready; returns its index. */
 uint32_t host_add_worker(struct host *host);
+
+/* Starts one that may never be ready; returns its index. */
+uint32_t host_begin_worker(struct host *host);
+
+/* Waits until one worker is ready: this one, or if it has ended another in its place. */
+void host_settle_worker(struct host *host, uint32_t index);
 
 /* Waits for a worker's own end; returns its status as process_wait does.  Its place is free. */
 int host_wait_worker(struct host *host, uint32_t index);

@@ -383,6 +383,14 @@ process_wait(struct process *process)
     return WEXITSTATUS(process->status);
 }
 
+bool
+process_has_ended(struct process *process)
+{
+    struct pollfd fd = {.fd = process->pidfd, .events = POLLIN};
+
+    return process->has_ended || poll(&fd, 1, 0) == 1;
+}
+
 void
 process_stop(struct process **process)
 {

@@ -23,6 +23,9 @@ struct process;
  * Extra environment as NULL-terminated "NAME=VALUE" strings; NULL: none.  The caller owns it. */
 struct process *process_start(const char *program, const char *const *args, const char *const *env);
 
+/* Whether it has ended by now. */
+bool process_has_ended(struct process *process);
+
 /* What a supervisor keeps over restarts of a service: the fds that came with FDSTORE=1, by name.
  * This is systemd's side of the protocol, written from its manual alone. */
 #define PROCESS_STORE_MAX 8

@@ -192,7 +192,8 @@ send_letter(struct world *world, const struct sched_action *action)
     letter->build = action->build;
     if (action->kind == SCHED_SEND_ASSIGN) {
         copy_builds(world, action, letter);
-        letter->run = session_is_warm(action->session) ? NULL : copy_run(world, action);
+        world->requests[action->request].last_worker = action->worker;
+        letter->run = action->is_builds_only ? NULL : copy_run(world, action);
     } else if (action->kind == SCHED_SEND_GRANT) {
         if (still_runs(w, action->request)) {
             fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
