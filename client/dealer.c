@@ -185,12 +185,13 @@ enum status
 dealer_send(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
             const void *payload, size_t length)
 {
-    return dealer_send_keyed(dealer, method, id, timeout_ms, NULL, 0, payload, length);
+    return dealer_send_with(dealer, method, id, timeout_ms, &(struct dealer_header){0}, payload,
+                            length);
 }
 
 enum status
-dealer_send_keyed(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
-                  const void *key, size_t key_length, const void *payload, size_t length)
+dealer_send_with(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
+                 const struct dealer_header *more, const void *payload, size_t length)
 {
     Kvasir__V1__RequestHeader header = KVASIR__V1__REQUEST_HEADER__INIT;
 
@@ -201,8 +202,10 @@ dealer_send_keyed(struct dealer *dealer, const char *method, uint64_t id, uint32
     header.request_id = id;
     header.has_timeout_ms = timeout_ms != 0;
     header.timeout_ms = timeout_ms;
-    header.has_retry_key = key_length > 0;
-    header.retry_key = (ProtobufCBinaryData){key_length, (void *)(uintptr_t)key};
+    header.has_retry_key = more->retry_key_length > 0;
+    header.retry_key =
+        (ProtobufCBinaryData){more->retry_key_length, (void *)(uintptr_t)more->retry_key};
+    header.tenant = (char *)(uintptr_t)more->tenant;
     if (length > WIRE_CLIENT_BYTES_MAX) {
         return ERR(ST_INVALID, "request of %zu bytes: at most %u are taken", length,
                    WIRE_CLIENT_BYTES_MAX);

@@ -54,9 +54,16 @@ bool dealer_has_hung_up(const struct dealer *dealer);
 enum status dealer_send(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
                         const void *payload, size_t length);
 
-/* The same of a call that may be sent again after a loss, under RequestHeader.retry_key. */
-enum status dealer_send_keyed(struct dealer *dealer, const char *method, uint64_t id,
-                              uint32_t timeout_ms, const void *key, size_t key_length,
-                              const void *payload, size_t length);
+/* What a header says beside the method; zeroed says nothing. */
+struct dealer_header {
+    const void *retry_key; /* of a call that may be sent again after a loss */
+    size_t retry_key_length;
+    const char *tenant; /* for whom, of a client that stands between; NULL: nobody's */
+};
+
+/* The same with more to say. */
+enum status dealer_send_with(struct dealer *dealer, const char *method, uint64_t id,
+                             uint32_t timeout_ms, const struct dealer_header *more,
+                             const void *payload, size_t length);
 
 #endif

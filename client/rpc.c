@@ -184,9 +184,11 @@ send_request(struct rpc *rpc, const struct rpc_call *call, uint64_t id)
 
     assert(request == NULL || request->descriptor == method->request);
     TRY(wire_pack(&rpc->payload_bytes, request == NULL ? &empty.base : request));
-    return dealer_send_keyed(&rpc->dealer, method->path, id, call->timeout_ms, call->retry_key,
-                             call->retry_key_bytes, rpc->payload_bytes.bytes,
-                             rpc->payload_bytes.length);
+    struct dealer_header more = {.retry_key = call->retry_key,
+                                 .retry_key_length = call->retry_key_bytes};
+
+    return dealer_send_with(&rpc->dealer, method->path, id, call->timeout_ms, &more,
+                            rpc->payload_bytes.bytes, rpc->payload_bytes.length);
 }
 
 static void

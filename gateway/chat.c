@@ -6,7 +6,6 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
-#include "gateway/keys.h"
 #include "gateway/render.h"
 #include "gateway/request.h"
 #include "gateway/routes.h"
@@ -219,15 +218,12 @@ static void
 serve(struct exchange *exchange, struct request *request)
 {
     char model[SERVER_MODEL_BYTES];
-    uint8_t salt[KEYS_SALT_BYTES];
 
     if (!server_check_model(exchange, request->model, model)) {
         return;
     }
-    if (keys_salt(exchange->tenant, request->cache_salt, salt)) {
-        request->message.has_salt = true;
-        request->message.salt = (ProtobufCBinaryData){.data = salt, .len = sizeof(salt)};
-    }
+    request->message.has_salt = true;
+    request->message.salt = request_salt(request);
     struct generation *g = generation_new(exchange, request, model);
 
     if (g == NULL) {

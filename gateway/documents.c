@@ -1,32 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The documents that clients register, and refer to afterwards instead of sending them again.
  *
- * A document is named by its client's id or by its hash, both within the tenant: the salt goes
- * along, so another tenant's documents are not found, and not told from those that do not exist. */
+ * A document is named by its client's id or by its hash, both within the tenant and its salt, which
+ * go along even when they are empty: another tenant's documents are not found, and not told from
+ * those that do not exist. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "common/mem.h"
-#include "gateway/keys.h"
 #include "gateway/request.h"
 #include "gateway/routes.h"
 #include "gateway/server.h"
 #include "kvasir/v1/documents.pb-c.h"
 
 #define LIST_MAX 10000
-
-struct salt {
-    uint8_t bytes[KEYS_SALT_BYTES];
-};
-
-/* An empty salt is one, too: that of documents without. */
-static ProtobufCBinaryData
-salt_of(const struct exchange *exchange, const char *cache_salt, struct salt *salt)
-{
-    bool has_salt = keys_salt(exchange->tenant, cache_salt, salt->bytes);
-
-    return (ProtobufCBinaryData){.data = salt->bytes, .len = has_salt ? sizeof(salt->bytes) : 0};
-}
 
 /* ---- rendering ------------------------------------------------------------------------------- */
 
@@ -80,7 +67,6 @@ static void
 start_register(struct exchange *exchange, const struct request *request)
 {
     Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
-    struct salt salt;
     struct refusal refusal;
 
     if (request->document == NULL || request->document->text == NULL) {
@@ -97,7 +83,7 @@ start_register(struct exchange *exchange, const struct request *request)
     registration.has_is_chat = true;
     registration.is_chat = !request->is_raw;
     registration.has_salt = true;
-    registration.salt = salt_of(exchange, request->cache_salt, &salt);
+    registration.salt = request_salt(request);
     registration.has_weight = request->document->id != NULL; /* then it is one of the corpus */
     registration.weight = 1;
     exchange->state = request->document->id == NULL ? NULL : mem_strdup(request->document->id);
@@ -121,10 +107,9 @@ document_register(struct exchange *exchange)
 /* What the path names: an id, or "sha256:" and the hash. */
 static bool
 call_with_ref(struct exchange *exchange, enum method_id method, uint64_t ttl_ms,
-              const char *cache_salt, exchange_reply_fn on_reply)
+              const struct request *request, exchange_reply_fn on_reply)
 {
     Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
-    struct salt salt;
     uint8_t key[32];
     struct refusal refusal;
 
@@ -140,7 +125,7 @@ call_with_ref(struct exchange *exchange, enum method_id method, uint64_t ttl_ms,
         ref.id = exchange->argument;
     }
     ref.has_salt = true;
-    ref.salt = salt_of(exchange, cache_salt, &salt);
+    ref.salt = request_salt(request);
     ref.has_ttl_ms = ttl_ms > 0;
     ref.ttl_ms = ttl_ms;
     return exchange_call(exchange, method, &ref.base, 0, on_reply);
@@ -213,7 +198,7 @@ with_body(struct exchange *exchange, enum method_id method)
     if (exchange->body.length == 0) {
         (void)call_with_ref(exchange, method, 0, NULL, on_done);
     } else if (server_read_request(exchange, REQUEST_DOCUMENT_ACTION, &request)) {
-        (void)call_with_ref(exchange, method, request.ttl_ms, request.cache_salt, on_done);
+        (void)call_with_ref(exchange, method, request.ttl_ms, &request, on_done);
     }
     request_deinit(&request);
 }
@@ -269,13 +254,12 @@ void
 document_list(struct exchange *exchange)
 {
     Kvasir__V1__CorpusRequest list = KVASIR__V1__CORPUS_REQUEST__INIT;
-    struct salt salt;
 
     list.has_with_documents = true;
     list.with_documents = true;
     list.has_limit = true;
     list.limit = LIST_MAX;
     list.has_salt = true;
-    list.salt = salt_of(exchange, NULL, &salt);
+    list.salt = request_salt(NULL);
     (void)exchange_call(exchange, METHOD_CORPUS, &list.base, 0, on_list);
 }

@@ -131,6 +131,7 @@ start_call(struct exchange *exchange, enum method_id method, const ProtobufCMess
     struct hub_call to_hub = {
         .method = method,
         .request = request,
+        .tenant = exchange->tenant,
         .timeout_ms = (uint32_t)exchange->server->options.request_timeout,
         .on_reply = on_reply,
         .opaque = call,

@@ -41,6 +41,7 @@ struct call {
     struct htab_node by_id;
     uint64_t id;
     enum method_id method;
+    char tenant[HUB_TENANT_BYTES];
     struct wire_buffer payload;
     uint32_t timeout_ms;
     uint64_t give_up_us; /* 0: never */
@@ -171,11 +172,12 @@ static void
 send_call(struct hub *hub, struct call *call)
 {
     const struct method *method = method_get(call->method);
+    struct dealer_header more = {.tenant = call->tenant[0] == '\0' ? NULL : call->tenant};
     enum status st = require_socket(hub);
 
     if (st == ST_OK) {
-        st = dealer_send(&hub->dealer, method->path, call->id, call->timeout_ms,
-                         call->payload.bytes, call->payload.length);
+        st = dealer_send_with(&hub->dealer, method->path, call->id, call->timeout_ms, &more,
+                              call->payload.bytes, call->payload.length);
     }
     wire_buffer_deinit(&call->payload);
     if (st != ST_OK) {
@@ -583,6 +585,8 @@ hub_call(struct hub *hub, const struct hub_call *from, uint64_t *id_out)
     }
     call->id = atomic_fetch_add(&hub->last_id, 1) + 1;
     call->method = from->method;
+    (void)snprintf(call->tenant, sizeof(call->tenant), "%s",
+                   from->tenant == NULL ? "" : from->tenant);
     call->timeout_ms = from->timeout_ms;
     call->on_reply = from->on_reply;
     call->opaque = from->opaque;

@@ -22,7 +22,8 @@
 #include "proto/methods.h"
 #include "proto/wire.h"
 
-#define HUB_TICK_MS 250 /* how exact deadlines, pings and attempts to connect are */
+#define HUB_TENANT_BYTES 64  /* of a name, with its NUL */
+#define HUB_TICK_MS      250 /* how exact deadlines, pings and attempts to connect are */
 
 struct hub;
 
@@ -40,6 +41,7 @@ typedef void (*hub_reply_fn)(void *opaque, const struct hub_reply *reply);
 struct hub_call {
     enum method_id method;
     const ProtobufCMessage *request; /* NULL: an empty message; only read during hub_call */
+    const char *tenant;              /* whose documents it is about; NULL, "": nobody's; copied */
     uint32_t timeout_ms;             /* 0: the daemon's default, and no limit of ours */
     hub_reply_fn on_reply;           /* in the hub's thread; holds no lock of the hub */
     void *opaque;

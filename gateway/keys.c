@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/keys.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/sha.h>
 
 #include "common/mem.h"
 
 #define LINE_BYTES_MAX 1024
 #define HASH_PREFIX    "sha256:"
-#define SALT_DOMAIN    "kvasir-gateway-salt"
 
 struct key {
     uint8_t hash[SHA256_DIGEST_LENGTH];
@@ -76,6 +73,17 @@ trim(char *text)
     return text + strspn(text, " \t");
 }
 
+static bool
+is_name(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (!isalnum((unsigned char)*text) && strchr("-_.", *text) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static enum status
 read_line(struct keys *keys, char *line)
 {
@@ -92,6 +100,9 @@ read_line(struct keys *keys, char *line)
     text = trim(text);
     if (text[0] == '\0') {
         return ERR(ST_INVALID, "a key without its tenant");
+    }
+    if (!is_name(text)) {
+        return ERR(ST_INVALID, "tenant %.64s: letters, digits, '-', '_' and '.'", text);
     }
     return add(keys, text, trim(separator + 1));
 }
@@ -178,32 +189,4 @@ keys_find(const struct keys *keys, const char *key, char tenant_out[KEYS_TENANT_
         memcpy(tenant_out, found->tenant, KEYS_TENANT_MAX);
     }
     return found != NULL;
-}
-
-static bool
-hash_field(EVP_MD_CTX *hash, const char *text)
-{
-    uint64_t length = strlen(text);
-
-    return EVP_DigestUpdate(hash, &length, sizeof(length)) == 1
-           && EVP_DigestUpdate(hash, text, length) == 1;
-}
-
-bool
-keys_salt(const char *tenant, const char *cache_salt, uint8_t salt_out[KEYS_SALT_BYTES])
-{
-    EVP_MD_CTX *hash;
-    bool is_ok;
-
-    if (tenant[0] == '\0' && cache_salt == NULL) {
-        return false;
-    }
-    hash = EVP_MD_CTX_new();
-    is_ok = hash != NULL && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1
-            && hash_field(hash, SALT_DOMAIN) && hash_field(hash, tenant)
-            && hash_field(hash, cache_salt == NULL ? "" : cache_salt)
-            && EVP_DigestFinal_ex(hash, salt_out, NULL) == 1;
-    EVP_MD_CTX_free(hash);
-    assert(is_ok); /* without the salt tenants would share: better to stop */
-    return is_ok;
 }

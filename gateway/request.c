@@ -68,6 +68,11 @@ read_cache_salt(struct request *request, struct json_object *value, const char *
     char *salt = NULL;
     bool is_ok = json_read_string(value, name, &salt, refusal);
 
+    if (is_ok && strlen(salt) > REQUEST_SALT_MAX) {
+        refusal_set(refusal, name, "cache_salt has %zu bytes: the limit is %d", strlen(salt),
+                    REQUEST_SALT_MAX);
+        return false;
+    }
     request->cache_salt = salt;
     return is_ok;
 }
@@ -445,4 +450,12 @@ request_use_prompt(struct request *request, size_t index)
     request->message.n_query_ids = prompt->id_count;
     request->message.has_add_bos = prompt->text != NULL;
     request->message.add_bos = prompt->text != NULL;
+}
+
+ProtobufCBinaryData
+request_salt(const struct request *request)
+{
+    const char *salt = request == NULL || request->cache_salt == NULL ? "" : request->cache_salt;
+
+    return (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)salt, .len = strlen(salt)};
 }

@@ -18,6 +18,7 @@
 #include "kvasir/v1/rag.pb-c.h"
 
 #define REQUEST_STOPS_MAX     16
+#define REQUEST_SALT_MAX      64 /* bytes */
 #define REQUEST_BIASES_MAX    1024
 #define REQUEST_DOCUMENTS_MAX 4095
 
@@ -80,6 +81,9 @@ void request_deinit(struct request *request);
 
 /* "sha256:" (which may be missing) and 64 hex digits. */
 bool request_read_hash(const char *text, uint8_t hash_out[32]);
+
+/* Its cache_salt, or an empty one; NULL: an empty one. */
+ProtobufCBinaryData request_salt(const struct request *request);
 
 void request_use_prompt(struct request *request, size_t index);
 

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "gateway/keys.h"
 #include "gateway/request.h"
 #include "gateway/routes.h"
 #include "gateway/server.h"
@@ -30,7 +29,6 @@ static void
 start_tokenize(struct exchange *exchange, const struct request *request)
 {
     Kvasir__V1__TokenizeRequest tokenize = KVASIR__V1__TOKENIZE_REQUEST__INIT;
-    uint8_t salt[KEYS_SALT_BYTES];
     struct refusal refusal;
 
     if (request->has_text == (request->message.n_messages > 0)) {
@@ -45,10 +43,8 @@ start_tokenize(struct exchange *exchange, const struct request *request)
     tokenize.documents = request->message.documents;
     tokenize.has_add_bos = true;
     tokenize.add_bos = request->message.add_bos;
-    if (keys_salt(exchange->tenant, request->cache_salt, salt)) {
-        tokenize.has_salt = true;
-        tokenize.salt = (ProtobufCBinaryData){.data = salt, .len = sizeof(salt)};
-    }
+    tokenize.has_salt = true;
+    tokenize.salt = request_salt(request);
     (void)exchange_call(exchange, METHOD_TOKENIZE, &tokenize.base, 0, on_tokens);
 }
 

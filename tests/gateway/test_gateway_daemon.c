@@ -93,8 +93,12 @@ START_TEST(a_registered_document_is_asked_about_by_id_and_by_hash)
     struct json_object *root;
 
     root = ask(&rig, "GET", "/v1/documents/books%2Fone", NULL, 200);
-    ck_assert_str_eq(gateway_text_at(root, "state"), "absent");
     ck_assert_str_eq(gateway_text_at(root, "hash"), hash);
+    json_object_put(root);
+    root = ask(&rig, "GET", "/v1/documents", NULL, 200);
+    ck_assert_str_eq(gateway_text_at(root, "data.0.id"), "books/one");
+    ck_assert_str_eq(gateway_text_at(root, "data.0.hash"), hash);
+    ck_assert(gateway_number_at(root, "total") == 1);
     json_object_put(root);
     root = ask(&rig, "POST", "/v1/documents/books%2Fone/warm", "", 200);
     json_object_put(root);
@@ -117,6 +121,9 @@ START_TEST(a_registered_document_is_asked_about_by_id_and_by_hash)
     root = ask(&rig, "DELETE", "/v1/documents/books%2Fone/pin", NULL, 200);
     json_object_put(root);
     root = ask(&rig, "DELETE", "/v1/documents/books%2Fone", NULL, 200);
+    json_object_put(root);
+    root = ask(&rig, "GET", "/v1/documents", NULL, 200);
+    ck_assert_ptr_null(gateway_at(root, "data.0"));
     json_object_put(root);
     root = ask(&rig, "GET", "/v1/documents/books%2Fone", NULL, 404);
     json_object_put(root);
@@ -173,6 +180,10 @@ START_TEST(tenants_share_nothing_and_strangers_get_nothing)
     json_object_put(ask_as(&rig, a, "POST", CHAT, by_id, 200));
     json_object_put(ask_as(&rig, c, "POST", CHAT, by_id, 404));
     json_object_put(ask_as(&rig, c, "GET", "/v1/documents/d", NULL, 404));
+    struct json_object *list = ask_as(&rig, c, "GET", "/v1/documents", NULL, 200);
+
+    ck_assert_ptr_null(gateway_at(list, "data.0"));
+    json_object_put(list);
     json_object_put(ask_as(&rig, c, "DELETE", "/v1/documents/d", NULL, 404));
     json_object_put(ask_as(&rig, a, "GET", "/v1/documents/d", NULL, 200));
     stop(&rig);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gateway's pure output: strings, errors, usage; and keys with the salts they give. */
+/* The gateway's pure output: strings, errors, usage; and keys. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,20 +97,6 @@ START_TEST(a_preamble_is_no_document_of_the_clients)
 }
 END_TEST
 
-START_TEST(salts_depend_on_tenant_and_cache_salt_each_in_its_place)
-{
-    uint8_t a[KEYS_SALT_BYTES], b[KEYS_SALT_BYTES];
-
-    ck_assert(!keys_salt("", NULL, a));
-    ck_assert(keys_salt("org_1", "2345", a) && keys_salt("org_12345", "", b));
-    ck_assert(memcmp(a, b, sizeof(a)) != 0); /* lengths go in, too */
-    ck_assert(keys_salt("org_12345", NULL, a));
-    ck_assert_mem_eq(a, b, sizeof(a));
-    ck_assert(keys_salt("", "x", a) && keys_salt("x", NULL, b));
-    ck_assert(memcmp(a, b, sizeof(a)) != 0);
-}
-END_TEST
-
 START_TEST(a_file_of_keys_is_read_strictly)
 {
     static const struct {
@@ -125,6 +111,7 @@ START_TEST(a_file_of_keys_is_read_strictly)
         {"a = x\n = y\n", ":2: a key without"},
         {"a = \n", ":1: key of 0 bytes"},
         {"a = sha256:12\n", "64 hex"},
+        {"a b = x\n", "letters, digits"},
     };
     char path[] = "/tmp/kvasir-keys-XXXXXX";
     char tenant[KEYS_TENANT_MAX];
@@ -159,5 +146,4 @@ END_TEST
 
 CHECK_MAIN("gateway_text", any_bytes_become_a_json_string,
            an_error_of_the_daemon_has_its_status_and_names_the_field,
-           a_preamble_is_no_document_of_the_clients,
-           salts_depend_on_tenant_and_cache_salt_each_in_its_place, a_file_of_keys_is_read_strictly)
+           a_preamble_is_no_document_of_the_clients, a_file_of_keys_is_read_strictly)
