@@ -28,7 +28,8 @@ void tokens_release(struct tokens **tokens);
 const uint32_t *tokens_ids(const struct tokens *tokens);
 uint32_t tokens_count(const struct tokens *tokens);
 
-/* dockey_compute, which hashes all ids; asked again with what it was asked with first, it remembers.
+/* dockey_compute, which hashes all ids; asked again with what it was asked with first, it
+ * remembers.
  */
 enum status tokens_key(struct tokens *tokens, const uint8_t fingerprint[32], const void *salt,
                        size_t salt_length, struct dockey *key_out);

@@ -32,8 +32,8 @@
 namespace {
 
 constexpr size_t kWorkspaceBytes = 64u << 20; // what NVIDIA recommends for Hopper is 32 MiB
-constexpr int kCandidates = 16;
-constexpr int kTimedRuns = 5;
+constexpr int kCandidates = 24;
+constexpr int kTimedRuns = 3;
 constexpr int kEntriesMax = 512;
 constexpr uint32_t kWideRows = 8 * GEMM_CUDA_FIXED_ROWS; // that read the weights once
 
@@ -106,31 +106,33 @@ run(gemm_cuda *gemm, const gemm_args &args, Problem &problem, const cublasLtMatm
     return ST_OK;
 }
 
-// Times one candidate on the real buffers; leaves *best_ms alone if it fails or is slower.
+// Times one candidate on the real buffers; leaves *best_ms alone if it fails or is slower.  In a
+// step the weights come from memory, never from L2: the workspace, which is larger, is written
+// before each run, so that none finds them there.
 void
 try_candidate(gemm_cuda *gemm, const gemm_args &args, Problem &problem,
               const cublasLtMatmulAlgo_t &algo, cudaStream_t stream, float *best_ms, Entry *entry)
 {
-    float ms = 0.0f;
+    float sum_ms = 0.0f;
 
     if (run(gemm, args, problem, &algo, stream) != ST_OK) {
         return;
     }
-    if (cudaEventRecord(gemm->begin, stream) != cudaSuccess) {
-        return;
-    }
     for (int i = 0; i < kTimedRuns; i++) {
-        if (run(gemm, args, problem, &algo, stream) != ST_OK) {
+        float ms = 0.0f;
+
+        if (cudaMemsetAsync(gemm->workspace, 0, kWorkspaceBytes, stream) != cudaSuccess
+            || cudaEventRecord(gemm->begin, stream) != cudaSuccess
+            || run(gemm, args, problem, &algo, stream) != ST_OK
+            || cudaEventRecord(gemm->end, stream) != cudaSuccess
+            || cudaEventSynchronize(gemm->end) != cudaSuccess
+            || cudaEventElapsedTime(&ms, gemm->begin, gemm->end) != cudaSuccess) {
             return;
         }
+        sum_ms += ms;
     }
-    if (cudaEventRecord(gemm->end, stream) != cudaSuccess
-        || cudaEventSynchronize(gemm->end) != cudaSuccess
-        || cudaEventElapsedTime(&ms, gemm->begin, gemm->end) != cudaSuccess) {
-        return;
-    }
-    if (ms < *best_ms) {
-        *best_ms = ms;
+    if (sum_ms < *best_ms) {
+        *best_ms = sum_ms;
         entry->algo = algo;
     }
 }
