@@ -113,8 +113,10 @@ sched_destroy(struct sched **sched_ref)
     assert(list_is_empty(&sched->running));
     free_ended(sched);
     sched_forget_pins(sched);
+    sched_forget_blame(sched);
     htab_deinit(&sched->sessions);
     htab_deinit(&sched->builds);
+    htab_deinit(&sched->blamed);
     kvpool_destroy(&sched->pool);
     traffic_destroy(&sched->traffic);
     mem_free(sched->actions);
