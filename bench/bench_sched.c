@@ -123,13 +123,13 @@ step(struct bench *bench, uint32_t worker)
     struct sched_result results[SEQS];
     uint64_t released[SEQS];
     struct sched_step step = {
-        .step = ++bench->steps,
         .sealed = bench->sealed[worker],
         .sealed_count = bench->sealed_count[worker],
         .results = results,
         .released = released,
     };
 
+    bench->steps++;
     for (struct run *run = bench->runs[worker]; run < bench->runs[worker] + SEQS; run++) {
         if (run->request == 0) {
             continue;
@@ -151,7 +151,7 @@ step(struct bench *bench, uint32_t worker)
     bench->sealed_count[worker] = 0;
     uint64_t start_us = clock_now_us();
 
-    sched_worker_step(bench->sched, start_us, worker, worker + 1, &step);
+    (void)sched_worker_step(bench->sched, start_us, worker, worker + 1, &step);
     bench->sched_us += clock_now_us() - start_us;
     obey(bench);
 }

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #define TEXT_BYTES_MAX 1024
-#define EXIT_SIGNO     0
+#define EXIT_SIGNO     0 /* no signals */
+#define HANG_SIGNO     1000
 
 static const char *const names[FAILPOINT_COUNT] = {
 #define FAILPOINT_NAME(name, where) #name,
@@ -20,7 +21,11 @@ static const char *const names[FAILPOINT_COUNT] = {
 static const struct {
     const char *name;
     int signo;
-} actions[] = {{"kill", SIGKILL}, {"stop", SIGSTOP}, {"abort", SIGABRT}, {"exit", EXIT_SIGNO}};
+} actions[] = {{"kill", SIGKILL},
+               {"stop", SIGSTOP},
+               {"hang", HANG_SIGNO},
+               {"abort", SIGABRT},
+               {"exit", EXIT_SIGNO}};
 
 /* What is to happen at a place. */
 struct trap {
@@ -50,6 +55,9 @@ failpoint_reach(enum failpoint point, uint64_t value)
     }
     if (trap->signo == EXIT_SIGNO) {
         _exit(EXIT_FAILURE);
+    }
+    while (trap->signo == HANG_SIGNO) {
+        (void)pause();
     }
     (void)kill(getpid(), trap->signo); /* before it returns: a signal to oneself is taken at once */
 }
@@ -94,7 +102,7 @@ read_trap(char *text)
         }
     }
     if (trap.signo < 0) {
-        return ERR(ST_INVALID, "KVASIR_FAILPOINTS: %s=%.20s: kill, stop, abort or exit",
+        return ERR(ST_INVALID, "KVASIR_FAILPOINTS: %s=%.20s: kill, stop, hang, abort or exit",
                    names[point], at);
     }
     at += length;

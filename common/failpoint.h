@@ -4,8 +4,9 @@
  *   KVASIR_FAILPOINTS="step_run=kill@3,build_run=kill:666"
  *
  * kills the process when it comes to step_run for the third time, and whenever it comes to
- * build_run with the value 666.  The actions: kill (SIGKILL), stop (SIGSTOP: a hang), abort
- * (SIGABRT), exit (status 1).  Without the variable a place costs the look at one flag.
+ * build_run with the value 666.  The actions: kill (SIGKILL), stop (SIGSTOP), hang (this
+ * thread, for ever), abort (SIGABRT), exit (status 1).  Without the variable a place costs the look
+ * at one flag.
  *
  * The places are listed once, here; tests walk the list. */
 #ifndef COMMON_FAILPOINT_H

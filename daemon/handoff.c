@@ -223,7 +223,8 @@ send_orders(struct handoff *h, struct connection *c)
     reply.heartbeat_ms = h->config.heartbeat_ms;
     reply.has_is_deterministic = true;
     reply.is_deterministic = h->config.is_deterministic;
-    reply.has_pool_id = reply.has_orphan_timeout_ms = true;
+    reply.has_pool_id = reply.has_orphan_timeout_ms = reply.has_step_timeout_ms = true;
+    reply.step_timeout_ms = h->config.step_timeout_ms;
     reply.pool_id = (ProtobufCBinaryData){sizeof(h->pool_id), h->pool_id};
     reply.orphan_timeout_ms = h->config.orphan_timeout_ms;
     reply.has_block_count = is_present;

@@ -83,7 +83,8 @@ handoff_take_back(struct handoff *h, struct connection *c, const Kvasir__V1__Att
     reply.incarnation = attach->incarnation;
     reply.life = h->life;
     reply.worker_endpoint = h->worker_endpoint;
-    reply.has_pool_id = reply.has_orphan_timeout_ms = true;
+    reply.has_pool_id = reply.has_orphan_timeout_ms = reply.has_step_timeout_ms = true;
+    reply.step_timeout_ms = h->config.step_timeout_ms;
     reply.pool_id = (ProtobufCBinaryData){sizeof(h->pool_id), h->pool_id};
     reply.orphan_timeout_ms = h->config.orphan_timeout_ms;
     reply.has_step_tokens = reply.has_heartbeat_ms = reply.has_is_deterministic = true;

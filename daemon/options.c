@@ -19,6 +19,7 @@
 #define REQUEST_TIMEOUT_MAX (24ull * 3600 * 1000)
 #define HEARTBEAT_MAX       60000
 #define DRAIN_TIMEOUT_MAX   3600000
+#define STEP_TIMEOUT_MAX    3600000
 #define ORPHAN_TIMEOUT_MAX  3600000
 #define AT(field)           offsetof(struct options, field)
 
@@ -75,6 +76,8 @@ static const struct conf_option table[] = {
      "how often daemon and workers tell each other that they live", AT(heartbeat)},
     {"worker-liveness", CONF_DURATION, "5s", 20, 10 * HEARTBEAT_MAX, "TIME",
      "silence after which a worker's requests move elsewhere", AT(worker_liveness)},
+    {"step-timeout", CONF_DURATION, "5min", 0, STEP_TIMEOUT_MAX, "TIME",
+     "a worker whose step takes longer hangs, and ends; 0: never", AT(step_timeout)},
     {"orphan-timeout", CONF_DURATION, "30s", 0, ORPHAN_TIMEOUT_MAX, "TIME",
      "how long workers wait for the next kvasird when this one is gone", AT(orphan_timeout)},
     {"drain-timeout", CONF_DURATION, "10s", 0, DRAIN_TIMEOUT_MAX, "TIME",

@@ -32,6 +32,7 @@ struct options {
     uint64_t request_timeout; /* ms */
     uint64_t heartbeat;       /* ms */
     uint64_t worker_liveness; /* ms */
+    uint64_t step_timeout;    /* ms */
     uint64_t orphan_timeout;  /* ms */
     uint64_t drain_timeout;   /* ms */
     uint64_t memo_memory;

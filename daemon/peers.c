@@ -364,7 +364,9 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
               (unsigned long long)wire->step_us);
     trace_step(d->calls, wire);
     measures_step(&d->measures, wire->rows);
-    sched_worker_step(d->sched, clock_now_us(), worker, d->peers[worker].incarnation, &step);
+    if (!sched_worker_step(d->sched, clock_now_us(), worker, d->peers[worker].incarnation, &step)) {
+        d->peers[worker].is_lost = true;
+    }
     FAILPOINT(step_taken);
     deliver(d);
     mem_free(results);

@@ -597,7 +597,7 @@ take_released(struct sched *sched, uint64_t now_us, uint32_t worker, const struc
     }
 }
 
-void
+bool
 sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
                   const struct sched_step *step)
 {
@@ -608,7 +608,10 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
     sched_begin(sched);
     if (!w->is_ready || w->incarnation != incarnation) {
         sched->counters.messages_late++;
-        return;
+        return true;
+    }
+    if (!sched_is_next_step(sched, w, step->step)) {
+        return w->is_ready && step->step <= w->info.steps;
     }
     w->info.steps = step->step;
     sched->counters.steps++;
@@ -630,6 +633,7 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
         }
     }
     sched_take_turn(sched, now_us);
+    return true;
 }
 
 static void

@@ -212,7 +212,7 @@ void sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, u
                         uint32_t seqs_max);
 
 struct sched_step {
-    uint64_t step;
+    uint64_t step;          /* one more than the last of this life; 0: not numbered */
     uint32_t stop_steps;    /* that the worker needed for the Stops and StopBuilds answered here */
     const uint64_t *sealed; /* builds complete on the device */
     size_t sealed_count;
@@ -224,8 +224,10 @@ struct sched_step {
     size_t dropped_count;
 };
 
-/* A message of a life that is over is dropped. */
-void sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
+/* A message of a life that is over is dropped, and one that comes twice.  False: one before it was
+ * lost, and with it tokens and blocks that it told of; this one is dropped as well, and the worker
+ * is to be given up: sched_worker_lost. */
+bool sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
                        const struct sched_step *step);
 
 /* Its requests move elsewhere.  While its process may live, the blocks it could write are fenced;
@@ -298,7 +300,8 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(builds_dropped, "builds stopped because nobody waited any more")                             \
     X(builds_lost, "builds lost with their worker")                                                \
     X(builds_handed_over, "builds that went on for another request")                               \
-    X(messages_late, "messages of an earlier life of a worker, dropped")                           \
+    X(messages_late, "messages of an earlier life of a worker, or that came twice, dropped")       \
+    X(messages_missed, "messages of workers that never came; the worker was given up")             \
     X(docs_warmed, "documents encoded in idle time")                                               \
     X(tokens_warmed, "their tokens")                                                               \
     X(background_stopped, "documents whose encoding in idle time gave way to a request")           \

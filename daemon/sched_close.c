@@ -304,6 +304,19 @@ lose_session(struct sched *sched, uint64_t now_us, struct session *session)
     leave_worker(sched, session);
 }
 
+bool
+sched_is_next_step(struct sched *sched, const struct worker *worker, uint64_t step)
+{
+    uint64_t last = worker->info.steps;
+
+    if (step == 0 || last == 0 || step == last + 1) {
+        return true;
+    }
+    sched->counters.messages_late += step <= last;
+    sched->counters.messages_missed += step > last;
+    return false;
+}
+
 void
 sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_farewell)
 {

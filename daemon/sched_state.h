@@ -177,6 +177,8 @@ void sched_close(struct sched *sched, uint64_t now_us, struct session *session, 
 void sched_close_by_worker(struct sched *sched, uint64_t now_us, struct session *session,
                            enum sched_end end, const struct sched_result *result,
                            const char *message);
+/* Whether a report is the one that follows the last; if not, it came twice or one is missing. */
+bool sched_is_next_step(struct sched *sched, const struct worker *worker, uint64_t step);
 /* Asks the worker to let go of a running request and of the builds that were only for it. */
 void sched_stop_request(struct sched *sched, struct session *session);
 void sched_preempt(struct sched *sched, struct session *session);

@@ -174,6 +174,7 @@ start_handoff(struct kvasird *d)
         .is_deterministic = d->options.deterministic,
         .kv_memory = kv_memory.bytes,
         .kv_percent = kv_memory.percent,
+        .step_timeout_ms = (uint32_t)d->options.step_timeout,
         .orphan_timeout_ms = (uint32_t)d->options.orphan_timeout,
     };
 

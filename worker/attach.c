@@ -27,6 +27,7 @@ take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32
     a->step_tokens = reply->step_tokens;
     a->is_deterministic = reply->is_deterministic;
     a->orphan_timeout_ms = reply->orphan_timeout_ms;
+    a->step_timeout_ms = reply->step_timeout_ms;
     if (reply->has_pool_id && reply->pool_id.len == sizeof(a->pool_id)) {
         memcpy(a->pool_id, reply->pool_id.data, sizeof(a->pool_id));
     }

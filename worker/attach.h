@@ -45,6 +45,7 @@ struct attachment {
     uint64_t incarnation;
     char worker_endpoint[ENDPOINT_URL_MAX];
     uint32_t heartbeat_ms;
+    uint32_t step_timeout_ms;   /* a step that takes longer hangs; 0: none does */
     uint32_t orphan_timeout_ms; /* to wait for a next kvasird when this one is gone */
     uint8_t pool_id[16];        /* by which the next one knows what is mapped here */
     uint64_t life;              /* of the kvasird that took us back; 0: the first */

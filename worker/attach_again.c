@@ -51,6 +51,7 @@ take_back(struct attachment *a, const Kvasir__V1__AttachReply *reply)
     (void)snprintf(a->worker_endpoint, sizeof(a->worker_endpoint), "%s", reply->worker_endpoint);
     a->heartbeat_ms = reply->heartbeat_ms;
     a->orphan_timeout_ms = reply->orphan_timeout_ms;
+    a->step_timeout_ms = reply->step_timeout_ms;
     a->life = reply->life;
     return ST_OK;
 }

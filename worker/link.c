@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <zmq.h>
 
@@ -37,6 +39,7 @@ struct link {
     bool is_fenced;
     bool is_orphan; /* kvasird is gone or hung; there is no socket then */
     uint64_t orphan_since_us, rejoin_at_us;
+    uint64_t step_seen, step_since_us; /* the step that runs, and when it was first seen to */
 };
 
 /* --- the engine thread --------------------------------------------------------------- */
@@ -439,6 +442,24 @@ turn_orphan(struct link *link, int stop_fd, bool *is_over_out)
 
 /* --- with one ------------------------------------------------------------------------ */
 
+/* The engine's thread is in a kernel or a driver and does not come back, so nobody can wait for it
+ * and nothing can be undone.  An engine that waits for its reports to be sent does not hang. */
+static void
+end_if_hung(struct link *link, const struct mailbox_state *state, uint64_t now_us)
+{
+    uint64_t limit_us = link->attachment->step_timeout_ms * UINT64_C(1000);
+    bool is_stepping = state->is_stepping && mailbox_outgoing(link->mailbox) == NULL;
+
+    if (!is_stepping || link->step_since_us == 0 || state->steps != link->step_seen) {
+        link->step_seen = state->steps;
+        link->step_since_us = is_stepping ? now_us : 0;
+    } else if (limit_us > 0 && now_us - link->step_since_us > limit_us) {
+        log_error("step_hung", "worker=%" PRIu32 " steps=%" PRIu64 " elapsed_ms=%" PRIu64,
+                  link->attachment->worker, state->steps, (now_us - link->step_since_us) / 1000);
+        _exit(EXIT_FAILURE);
+    }
+}
+
 /* One turn of the loop; *is_over_out with ST_OK is a clean end. */
 static enum status
 turn(struct link *link, int stop_fd, bool *is_over_out)
@@ -457,6 +478,7 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
     TRY(send_steps(link));
     uint64_t now_us = clock_now_us();
 
+    end_if_hung(link, &state, now_us);
     if (now_us - link->beat_us >= period_us) {
         TRY(say_heartbeat(link));
     }

@@ -12,7 +12,11 @@
 #include "tests/support/check_main.h"
 
 #define BACK_US 1000000u /* from a death to the books as they were */
-#define KILLS   100
+#ifdef __SANITIZE_ADDRESS__
+#define KILLS 20 /* a worker takes ten times as long to start */
+#else
+#define KILLS 100
+#endif
 
 static const struct asking_doc docs[] = {{40, 1}, {33, 2}, {50, 3}};
 static const struct question question = {.docs = docs, .doc_count = 3, .max_tokens = 30};
@@ -234,6 +238,28 @@ START_TEST(a_hundred_deaths_in_the_middle_of_answers_leave_nothing)
 }
 END_TEST
 
+START_TEST(a_step_that_hangs_ends_its_worker_and_the_answer_goes_on)
+{
+    static const char *const args[] = {"--step-timeout", "1s", "--heartbeat", "100ms", NULL};
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
+    struct answer undisturbed, answer;
+
+    ask_ok(host, &question, &undisturbed);
+    process_signal(host_worker(host, 0), SIGTERM);
+    ck_assert_int_eq(host_wait_worker(host, 0), 0);
+    struct process *hung = start_doomed_worker(host, "step_run", "hang@4");
+    struct asking *asking = asking_start(host, &question);
+
+    ck_assert_int_eq(process_wait(hung), 1);
+    (void)host_add_worker(host);
+    asking_end(&asking, &answer);
+    ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
+    answer_assert_same(&undisturbed, &answer);
+    process_destroy(&hung);
+    host_stop(&host);
+}
+END_TEST
+
 START_TEST(a_document_that_kills_workers_is_quarantined_and_says_why)
 {
     struct host *host = host_start(&(struct host_options){.workers = 0});
@@ -321,5 +347,6 @@ END_TEST
 CHECK_MAIN("deaths", a_worker_may_die_at_every_step_of_its_life,
            the_first_worker_may_die_at_every_step_of_its_attach,
            a_hundred_deaths_in_the_middle_of_answers_leave_nothing,
+           a_step_that_hangs_ends_its_worker_and_the_answer_goes_on,
            a_document_that_kills_workers_is_quarantined_and_says_why,
            kvasird_may_die_at_every_step_and_the_answer_goes_on)

@@ -105,7 +105,15 @@ random_event(struct world *world, struct world_config config, bool is_quiet, uin
         }
         break;
     case 4: world_pass(world, below(20)); break;
-    case 5: world_work(world, worker); break; /* its report is late */
+    case 5: /* its report is late, comes twice or never */
+        world_work(world, worker);
+        if (below(8) == 0) {
+            world_repeat(world, worker);
+        } else if (below(60) == 0) {
+            world_lose(world, worker);
+            is_silent[worker] = true;
+        }
+        break;
     case 6:
         if (below(8) == 0) {
             disturb_worker(world, worker, &is_silent[worker]);
@@ -135,13 +143,22 @@ settle(struct world *world, struct world_config config)
     ck_assert_uint_lt(world_run(world, 200000), 200000);
 }
 
+/* By hand: SIM_RUNS=1000 is two million events. */
+static uint32_t
+runs(void)
+{
+    const char *text = getenv("SIM_RUNS");
+
+    return text == NULL ? RUNS : (uint32_t)strtoul(text, NULL, 10);
+}
+
 START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
 {
     unsigned long long seed = test_seed();
     uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
     uint64_t preempted = 0, requeued = 0, copies = 0, warmed = 0, stopped = 0;
 
-    for (uint32_t run = 0; run < RUNS; run++) {
+    for (uint32_t run = 0; run < runs(); run++) {
         struct world_config config;
         struct world *world;
         uint32_t submitted = 0;

@@ -61,6 +61,7 @@ struct fake_worker {
     bool is_heard; /* the daemon counts on it */
     uint64_t incarnation;
     uint64_t steps;
+    bool is_missing_one; /* a report of it was lost */
     struct fake_run *runs[WORKER_ITEMS_MAX];
     uint32_t run_count;
     struct fake_build *builds[WORKER_ITEMS_MAX];

@@ -420,12 +420,42 @@ world_deliver(struct world *world, uint32_t worker)
     struct fake_worker *w = &world->workers[worker];
 
     for (uint32_t i = 0; i < w->outbox_count; i++) {
-        sched_worker_step(world->sched, ++world->now_us, worker, w->incarnation,
-                          &w->outbox[i]->step);
+        bool is_whole = sched_worker_step(world->sched, ++world->now_us, worker, w->incarnation,
+                                          &w->outbox[i]->step);
+
         obey(world);
+        if (!is_whole) {
+            ck_assert(w->is_missing_one);
+            world_silence(world, worker);
+        }
         mem_free(w->outbox[i]);
     }
     w->outbox_count = 0;
+}
+
+void
+world_repeat(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    if (w->outbox_count > 0 && !w->is_missing_one) {
+        ck_assert(sched_worker_step(world->sched, ++world->now_us, worker, w->incarnation,
+                                    &w->outbox[0]->step));
+        obey(world);
+    }
+}
+
+void
+world_lose(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    if (w->outbox_count > 0 && w->outbox[0]->step.step > 1) { /* of a first one nobody knows */
+        mem_free(w->outbox[0]);
+        w->outbox_count--;
+        memmove(w->outbox, w->outbox + 1, w->outbox_count * sizeof(struct report *));
+        w->is_missing_one = true;
+    }
 }
 
 bool
@@ -473,6 +503,7 @@ world_start(struct world *world, uint32_t worker)
     w->is_alive = true;
     w->is_heard = true;
     w->steps = 0;
+    w->is_missing_one = false;
     w->incarnation = ++world->next_incarnation;
     sched_worker_ready(world->sched, ++world->now_us, worker, w->incarnation,
                        world->config.seqs_max);

@@ -75,6 +75,11 @@ bool world_step(struct world *world, uint32_t worker);
 void world_work(struct world *world, uint32_t worker);
 void world_deliver(struct world *world, uint32_t worker);
 
+/* The oldest report that waits comes twice: now, and when it is delivered. */
+void world_repeat(struct world *world, uint32_t worker);
+/* It never comes; with the next one the scheduler finds out, and the worker is given up. */
+void world_lose(struct world *world, uint32_t worker);
+
 /* Steps all living workers until nobody has anything to do or `steps_max` is reached; the rounds.
  */
 uint32_t world_run(struct world *world, uint32_t steps_max);

@@ -401,7 +401,7 @@ START_TEST(a_worker_that_lets_go_or_fails_ends_the_request_with_an_error)
     struct sched_worker_info info;
 
     ck_assert(sched_worker_info(world_sched(world), 0, &info));
-    sched_worker_step(world_sched(world), world_now(world), 0, info.incarnation, &step);
+    (void)sched_worker_step(world_sched(world), world_now(world), 0, info.incarnation, &step);
     size_t count;
     const struct sched_action *actions = sched_take_actions(world_sched(world), &count);
 

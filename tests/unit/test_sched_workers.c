@@ -220,7 +220,7 @@ START_TEST(steps_of_an_earlier_life_change_nothing)
         .results = &result, .result_count = 1, .released = &id, .released_count = 1};
     size_t count;
 
-    sched_worker_step(world_sched(world), world_now(world), 0, 999, &step);
+    (void)sched_worker_step(world_sched(world), world_now(world), 0, 999, &step);
     (void)sched_take_actions(world_sched(world), &count);
     ck_assert_uint_eq(count, 0);
     ck_assert_uint_eq(sched_counters(world_sched(world))->messages_late, 1);
