@@ -208,8 +208,6 @@ send_assign(struct kvasird *d, const struct sched_action *action)
         assign.arrival_order = action->session->order;
         assign.has_is_background = action->session->is_background;
         assign.is_background = action->session->is_background;
-        assign.has_is_careful = action->session->is_alone;
-        assign.is_careful = action->session->is_alone;
         if (!session_is_warm(action->session)) {
             fill_segments(&parts, action->session);
             assign.n_segments = action->session->segment_count;

@@ -87,26 +87,11 @@ give_background(struct batch_item *items, uint32_t count, struct batch_limits *l
     }
 }
 
-/* Of those that share no step with each other, the first that has something to do may run. */
-static void
-keep_careful_apart(struct batch_item *items, uint32_t count)
-{
-    bool has_one = false;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (items[i].is_careful && items[i].rows_left > 0) {
-            items[i].slots_left = has_one ? 0 : items[i].slots_left;
-            has_one = true;
-        }
-    }
-}
-
 uint32_t
 batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits)
 {
     struct batch_limits left = limits;
 
-    keep_careful_apart(items, count);
     for (uint32_t i = 0; i < count; i++) {
         items[i].rows = 0;
         if (items[i].is_decoding) {

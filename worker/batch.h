@@ -29,7 +29,6 @@
 struct batch_item {
     bool is_decoding;     /* past its prompt */
     bool is_prompt;       /* a request's own tokens; else a build */
-    bool is_careful;      /* shares no step with another of these */
     bool is_background;   /* runs only in a step in which nothing else does */
     uint32_t rows_left;   /* tokens whose KV is not written yet */
     uint32_t slots_left;  /* tokens that its blocks have room for; less than rows_left: it stalls */

@@ -134,7 +134,6 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
         *item = (struct batch_item){
             .is_background = seq->is_background,
             .is_prompt = !seq->is_build,
-            .is_careful = seq->is_careful,
             .is_decoding = !seq->is_build && ids_ahead(seq) > seq->n_prompt
                            && cached_ahead(seq) + 1 == ids_ahead(seq),
             .rows_left = ends_with_running(seq) ? 0 : ids_ahead(seq) - cached_ahead(seq),

@@ -158,7 +158,6 @@ fill_build(struct sequence *seq, const Kvasir__V1__Build *build, const Kvasir__V
                    build->context_segments, assign->n_segments);
     }
     seq->is_background = assign->is_background;
-    seq->is_careful = assign->is_careful;
     seq->own_offset = build->position;
     TRY(fill_segments(seq, assign, build->context_segments, limits));
     TRY(sequence_grant(seq, build->block_ids, build->n_block_ids, limits));
@@ -337,7 +336,6 @@ sequence_new_request(const Kvasir__V1__Assign *assign, const struct sequence_lim
     if (seq == NULL) {
         return ERR(ST_NO_MEMORY, "request %" PRIu64, assign->request);
     }
-    seq->is_careful = assign->is_careful;
     enum status st = fill_request(seq, assign, limits, tokenizer);
 
     if (st != ST_OK) {

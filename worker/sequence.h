@@ -46,7 +46,6 @@ struct sequence {
     uint64_t order; /* arrival; of a build: of the oldest request that waits for it */
     bool is_build;
     bool is_background; /* a build that nobody waits for */
-    bool is_careful;    /* a build or request that shares no step with another of these */
     bool is_copy;       /* a build that computes nothing: its blocks are copied, K rotated on */
 
     struct sequence_segment *segs; /* [n_segs] its documents; of a build: what stands before it */

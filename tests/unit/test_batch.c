@@ -8,7 +8,7 @@
 
 /* A table in short: what each item is and the rows it must get. */
 struct row {
-    char kind; /* 'd' decoding, 'b' build, 'q' prompt; 'B', 'Q' careful ones */
+    char kind; /* 'd' decoding, 'b' build, 'q' prompt */
     uint32_t rows_left;
     uint32_t slots_left;
     int deps[2]; /* indices + 1; 0 = none */
@@ -24,8 +24,7 @@ check_table(const struct row *rows, uint32_t count, uint32_t budget)
 
     for (uint32_t i = 0; i < count; i++) {
         items[i] = (struct batch_item){.is_decoding = rows[i].kind == 'd',
-                                       .is_careful = rows[i].kind == 'B' || rows[i].kind == 'Q',
-                                       .is_prompt = rows[i].kind != 'b' && rows[i].kind != 'B',
+                                       .is_prompt = rows[i].kind != 'b',
                                        .rows_left = rows[i].rows_left,
                                        .slots_left = rows[i].slots_left,
                                        .deps = deps[i],
@@ -106,14 +105,6 @@ END_TEST
 
 /* A question over hot documents does not wait for the thousands of tokens that came before it, and
  * takes no more than half of a step from them. */
-START_TEST(careful_ones_have_steps_of_their_own_in_order)
-{
-    CHECK_TABLE(99, {'B', 0, 0, {0}, 0}, {'B', 7, 99, {0}, 7}, {'B', 5, 99, {0}, 0},
-                {'Q', 4, 99, {2, 3}, 0});
-    CHECK_TABLE(99, {'B', 0, 0, {0}, 0}, {'Q', 4, 99, {1}, 4}, {'b', 3, 9, {0}, 3});
-}
-END_TEST
-
 START_TEST(a_hot_prompt_goes_before_cold_documents_with_up_to_half_of_a_step)
 {
     CHECK_TABLE(100, {'b', 5000, 9999, {0}, 60}, {'q', 9, 32, {1, 0}, 0}, {'q', 40, 64, {0}, 40});
@@ -226,8 +217,7 @@ START_TEST(every_item_ends_and_the_oldest_always_moves)
 }
 END_TEST
 
-CHECK_MAIN("batch", careful_ones_have_steps_of_their_own_in_order,
-           decodes_go_first_and_prompts_share_the_rest_in_order_of_arrival,
+CHECK_MAIN("batch", decodes_go_first_and_prompts_share_the_rest_in_order_of_arrival,
            a_long_prompt_is_cut_at_the_budget, a_query_enters_the_step_that_completes_its_documents,
            a_query_waits_while_a_document_is_unfinished, a_build_without_rows_left_is_complete,
            what_has_no_slot_stalls_and_leaves_its_rows_to_others,
