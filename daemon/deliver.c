@@ -3,6 +3,8 @@
  * lie: the actions borrow them until the next event, and packing is done before that. */
 #include "daemon/kvasird.h"
 
+#include <string.h>
+
 #include "common/clock.h"
 #include "common/failpoint.h"
 #include "common/log.h"
@@ -53,6 +55,7 @@ struct assign_parts {
     Kvasir__V1__AssignSegment *segments, **segment_list;
     Kvasir__V1__Sampling sampling;
     Kvasir__V1__LogitBias *biases, **bias_list;
+    uint32_t *own; /* blocks: those of earlier turns, then its own */
 };
 
 static void
@@ -62,24 +65,30 @@ free_parts(struct assign_parts *parts)
     mem_free(parts->build_list);
     mem_free(parts->segments);
     mem_free(parts->segment_list);
+    mem_free(parts->own);
     mem_free(parts->biases);
     mem_free(parts->bias_list);
 }
 
 static bool
-allocate_parts(struct assign_parts *parts, size_t builds, const struct session *session)
+allocate_parts(struct assign_parts *parts, const struct sched_action *action)
 {
+    const struct session *session = action->session;
+    size_t builds = action->build_count;
     size_t segments = session->segment_count;
     size_t biases = session->prompt.sampling.bias_count;
 
+    parts->own =
+        mem_zalloc((size_t)session->turn_block_count + action->block_count, sizeof(*parts->own));
     parts->biases = mem_zalloc(biases, sizeof(*parts->biases));
     parts->bias_list = mem_zalloc(biases, sizeof(*parts->bias_list));
     parts->builds = mem_zalloc(builds, sizeof(*parts->builds));
     parts->build_list = mem_zalloc(builds, sizeof(*parts->build_list));
     parts->segments = mem_zalloc(segments, sizeof(*parts->segments));
     parts->segment_list = mem_zalloc(segments, sizeof(*parts->segment_list));
-    return parts->builds != NULL && parts->build_list != NULL && parts->segments != NULL
-           && parts->segment_list != NULL && parts->biases != NULL && parts->bias_list != NULL;
+    return parts->own != NULL && parts->builds != NULL && parts->build_list != NULL
+           && parts->segments != NULL && parts->segment_list != NULL && parts->biases != NULL
+           && parts->bias_list != NULL;
 }
 
 static void
@@ -151,6 +160,23 @@ fill_biases(struct assign_parts *parts, const struct sampling *sampling)
     parts->sampling.logit_bias = parts->bias_list;
 }
 
+/* Its own blocks, after those that earlier turns have left. */
+static void
+fill_own(Kvasir__V1__Assign *assign, struct assign_parts *parts, const struct sched_action *action)
+{
+    const struct session *session = action->session;
+    uint32_t turns = session->turn_block_count;
+
+    if (turns > 0) {
+        memcpy(parts->own, session->turn_blocks, turns * sizeof(*parts->own));
+    }
+    memcpy(parts->own + turns, action->blocks, action->block_count * sizeof(*parts->own));
+    assign->n_own_block_ids = (size_t)turns + action->block_count;
+    assign->own_block_ids = parts->own;
+    assign->has_own_cached = turns > 0;
+    assign->own_cached = session->turn_tokens;
+}
+
 static void
 fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
              const struct sched_action *action)
@@ -165,8 +191,7 @@ fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
     assign->own_offset = session_own_offset(session);
     assign->has_own_document_tokens = session->prompt.query_documents > 0;
     assign->own_document_tokens = session->prompt.query_documents;
-    assign->n_own_block_ids = action->block_count;
-    assign->own_block_ids = borrow_ids(action->blocks);
+    fill_own(assign, parts, action);
     assign->n_query_ids = tokens_count(session->prompt.query);
     assign->query_ids = borrow_ids(tokens_ids(session->prompt.query));
     assign->n_sent_ids = session->sent_count;
@@ -200,7 +225,7 @@ send_assign(struct kvasird *d, const struct sched_action *action)
     Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
     struct assign_parts parts = {0};
 
-    if (allocate_parts(&parts, action->build_count, action->session)) {
+    if (allocate_parts(&parts, action)) {
         fill_builds(&parts, action);
         assign.n_builds = action->build_count;
         assign.builds = parts.build_list;
@@ -411,6 +436,8 @@ fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage)
     wire->seed = usage->seed;
     wire->has_tokens_copied = usage->tokens_copied > 0;
     wire->tokens_copied = usage->tokens_copied;
+    wire->has_turn_tokens_reused = usage->turn_tokens_reused > 0;
+    wire->turn_tokens_reused = usage->turn_tokens_reused;
 }
 
 static void

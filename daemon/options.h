@@ -23,6 +23,7 @@ struct options {
     bool deterministic;
     char *eviction;
     char *reuse;
+    bool keep_turns;
     uint64_t reserve_tokens;
     uint64_t max_waiting;
     uint64_t step_tokens;

@@ -329,6 +329,7 @@ read_result(const Kvasir__V1__StepResult *wire)
         .finish = wire->has_finish ? (enum sched_finish)wire->finish : SCHED_FINISH_NONE,
         .own_tokens = wire->own_tokens,
         .tokens_read = wire->tokens_reused,
+        .own_reused = wire->own_tokens_reused,
         .error = wire->error,
     };
 }

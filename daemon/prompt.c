@@ -11,6 +11,7 @@ prompt_deinit(struct prompt *prompt)
         mem_free(prompt->documents[i].name);
     }
     mem_free(prompt->documents);
+    mem_free(prompt->turn_keys);
     tokens_release(&prompt->query);
     mem_free(prompt->resume_ids);
     for (uint32_t i = 0; i < prompt->sampling.stop_count; i++) {

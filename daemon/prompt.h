@@ -63,6 +63,11 @@ struct prompt {
     struct tokens *query; /* one reference; NULL: only build the documents */
     enum reuse_mode reuse;
     uint32_t query_documents; /* leading ids of the query that are the documents' (mode none) */
+    /* For follow-ups: names of the query's whole blocks, after the documents before it.  NULL: it
+     * neither leaves a turn nor looks for one. */
+    struct dockey turn_seed;
+    struct dockey *turn_keys; /* [turn_key_count], owned */
+    uint32_t turn_key_count;
     struct sampling sampling;
     uint32_t *resume_ids; /* [resume_count], owned: the answer so far, when this is a retry */
     uint32_t resume_count;

@@ -501,6 +501,21 @@ read_resume(struct work *work, const Kvasir__V1__GenerateRequest *request)
     return ST_OK;
 }
 
+/* Chats are followed up, raw requests where they say so. */
+static enum status
+name_turn(struct work *work, const Kvasir__V1__GenerateRequest *request)
+{
+    bool is_kept = request->has_keep_turn ? request->keep_turn : request->n_messages > 0;
+    struct dockey tenant;
+
+    if (!is_kept || !work->reader->keeps_turns) {
+        return ST_OK;
+    }
+    TRY(dockey_compute(work->reader->pool_fingerprint, work->salt.data, work->salt.len, NULL, 0,
+                       &tenant));
+    return reuse_name_turn(&work->prompt, &tenant, work->reader->block_tokens);
+}
+
 static enum status
 read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uint32_t *priority)
 {
@@ -516,7 +531,8 @@ read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uin
     if (tokens_count(work->prompt.query) == 0) {
         return ERR(ST_INVALID, "the query is empty: an answer needs a token to start from");
     }
-    return apply_reuse(work, request->reuse);
+    TRY(apply_reuse(work, request->reuse));
+    return name_turn(work, request);
 }
 
 /* All segments and the query, one after the other, become the query. */

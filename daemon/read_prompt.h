@@ -27,7 +27,9 @@ struct reader {
     uint8_t tokenizer_fingerprint[32];
     uint8_t pool_fingerprint[32];
     enum template_kind template_kind;
-    enum reuse_mode reuse;   /* of requests that name none */
+    enum reuse_mode reuse; /* of requests that name none */
+    bool keeps_turns;      /* of chats, for their follow-ups */
+    uint32_t block_tokens;
     uint32_t vocab_size;     /* ids a client may send are below it */
     struct memo *memo;       /* texts */
     struct memo *registered; /* documents, by key */

@@ -97,3 +97,39 @@ reuse_apply(struct prompt *prompt, enum reuse_mode mode)
     TRY(name_documents(prompt, mode));
     return mode == REUSE_NONE && prompt->query != NULL ? join_query(prompt) : ST_OK;
 }
+
+/* The documents' names say mode and offsets as far as they matter for what comes behind. */
+static enum status
+name_seed(struct prompt *prompt, const struct dockey *tenant)
+{
+    uint32_t mode = (uint32_t)prompt->reuse;
+
+    TRY(dockey_turn(tenant, &mode, 1, &prompt->turn_seed));
+    for (size_t i = 0; i < prompt->document_count; i++) {
+        TRY(dockey_behind(&prompt->turn_seed, &prompt->documents[i].kv_key, &prompt->turn_seed));
+    }
+    return ST_OK;
+}
+
+enum status
+reuse_name_turn(struct prompt *prompt, const struct dockey *tenant, uint32_t block_tokens)
+{
+    uint32_t count = tokens_count(prompt->query) / block_tokens;
+    const struct dockey *before = &prompt->turn_seed;
+
+    if (prompt->reuse == REUSE_NONE) {
+        return ST_OK;
+    }
+    TRY(name_seed(prompt, tenant));
+    prompt->turn_keys = mem_zalloc(count + (size_t)1, sizeof(prompt->turn_keys[0]));
+    if (prompt->turn_keys == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for the names of a turn");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(dockey_turn(before, tokens_ids(prompt->query) + (size_t)i * block_tokens, block_tokens,
+                        &prompt->turn_keys[i]));
+        before = &prompt->turn_keys[i];
+    }
+    prompt->turn_key_count = count;
+    return ST_OK;
+}

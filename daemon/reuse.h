@@ -15,6 +15,7 @@
 #include <stdbool.h>
 
 #include "common/status.h"
+#include "kvpool/dockey.h"
 
 enum reuse_mode {
     REUSE_LAZY, /* in the order of the wire's ReuseMode, which has a default before them */
@@ -36,5 +37,11 @@ struct prompt;
 /* Sets the mode of a prompt that is otherwise whole: the names of its documents' KV; with `none`
  * their ids go in front of the query's.  ST_NO_MEMORY, ST_INVALID: too many ids. */
 enum status reuse_apply(struct prompt *prompt, enum reuse_mode mode);
+
+/* Names the query's whole blocks, so that this turn is kept and earlier ones are found; with `none`
+ * nothing is kept.  `tenant` is a name of the pool and the tenant, for prompts without documents.
+ * ST_NO_MEMORY. */
+enum status reuse_name_turn(struct prompt *prompt, const struct dockey *tenant,
+                            uint32_t block_tokens);
 
 #endif

@@ -488,6 +488,7 @@ count_reads(struct sched *sched, struct session *session, const struct sched_res
         sched->counters.docs_read_foreign += is_foreign;
     }
     session->tokens_read = result->tokens_read;
+    session->turn_tokens_read = result->own_reused;
     if (session->prompt.reuse == REUSE_NONE) {
         sched->counters.tokens_built += session->doc_tokens;
     }

@@ -130,6 +130,7 @@ struct sched_result {
     enum sched_finish finish;
     uint32_t own_tokens;
     uint32_t tokens_read; /* document tokens the first token's attention read; 0 otherwise */
+    uint32_t own_reused;  /* likewise: own tokens that were in its first blocks already */
     const char *error;    /* NULL: none */
 };
 
@@ -306,6 +307,8 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(tokens_warmed, "their tokens")                                                               \
     X(background_stopped, "documents whose encoding in idle time gave way to a request")           \
     X(pins_ended, "pins that ended by themselves")                                                 \
+    X(requests_followed_up, "requests that began with blocks of an earlier turn")                  \
+    X(turn_tokens_reused, "their own tokens that were not computed again")                         \
     X(copies_made, "documents copied to another place")                                            \
     X(requests_lazy, "requests whose attention ran, in reuse mode lazy")                           \
     X(requests_reencode, "the same in mode reencode")                                              \

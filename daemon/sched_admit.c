@@ -409,7 +409,8 @@ own_blocks_now(const struct sched *sched, const struct session *session)
         left = sched->config.reserve_tokens;
     }
     return kvpool_blocks_for(sched->pool, (uint64_t)tokens_count(session->prompt.query)
-                                              + session->sent_count + left);
+                                              + session->sent_count + left)
+           - session->turn_block_count;
 }
 
 static enum verdict
@@ -433,6 +434,7 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     }
     session->is_suspect =
         sched_is_suspicious(sched, session); /* the claim makes its builds known */
+    sched_find_turns(sched, session);
     st = kvpool_claim(sched->pool, session->wants, session->want_count,
                       own_blocks_now(sched, session), session->id, &session->claim);
     if (st == ST_NO_MEMORY) {

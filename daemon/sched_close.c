@@ -63,6 +63,8 @@ count_end(struct sched *sched, const struct session *session, enum sched_end end
     if (session->first_token_us != 0) {
         count_mode(&sched->counters, session, &usage);
         sched->counters.tokens_reused += usage.tokens_reused;
+        sched->counters.turn_tokens_reused += usage.turn_tokens_reused;
+        sched->counters.requests_followed_up += usage.turn_tokens_reused > 0;
         sched->counters.tokens_padded += usage.tokens_padded;
     }
 }
@@ -80,6 +82,7 @@ sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum 
     action->result = result;
     action->message = session->message;
     action->usage = session_usage(session, sched->config.block_tokens, now_us);
+    session->has_answered = end == SCHED_END_OK;
     count_end(sched, session, end, now_us);
     session_move(session, SESSION_CLOSE);
     if (session->state == SESSION_ENDED) {
@@ -209,6 +212,7 @@ sched_settle(struct sched *sched, struct session *session)
     if (session->state == SESSION_RUNNING || !session->is_released || session->drops_pending > 0) {
         return;
     }
+    sched_keep_turn(sched, session);
     kvpool_claim_release(sched->pool, &session->claim, 0);
     session_move(session, SESSION_RELEASE);
     leave_worker(sched, session);

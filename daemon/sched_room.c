@@ -22,7 +22,7 @@ needs_room(const struct sched *sched, const struct session *session)
         return false;
     }
     (void)kvpool_claim_blocks(session->claim, &own_blocks);
-    capacity = (uint64_t)own_blocks * sched->config.block_tokens;
+    capacity = ((uint64_t)session->turn_block_count + own_blocks) * sched->config.block_tokens;
     return capacity < (uint64_t)session->own_tokens + sched->config.block_tokens
            && capacity < session_own_tokens_max(session);
 }

@@ -6,6 +6,7 @@
  *   sched_wants.c  what a request wants of the pool and tells its worker, by mode
  *   sched_background.c  documents encoded in idle time
  *   sched_sharing.c  requests over the same documents kept together, among equals
+ *   sched_turns.c  own blocks kept for follow-ups, and found by them
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
@@ -148,6 +149,13 @@ void sched_forget_pins(struct sched *sched);
 
 /* Into the running at once; false: it stays where it is. */
 bool sched_try_admit(struct sched *sched, struct session *session, uint64_t now_us);
+
+/* sched_turns.c */
+
+/* Adds wants for earlier turns that a request may begin with, and lists their blocks. */
+void sched_find_turns(const struct sched *sched, struct session *session);
+/* Leaves the own blocks of a request that has ended well to its follow-up; its worker has let go. */
+void sched_keep_turn(struct sched *sched, struct session *session);
 
 /* sched_room.c */
 

@@ -92,6 +92,14 @@ allocate(struct session *session)
     size_t segments = prompt_segment_count(&session->prompt);
     size_t wants = session->prompt.reuse == REUSE_REENCODE ? 2 * segments : segments;
 
+    if (session->prompt.turn_keys != NULL) {
+        wants += SESSION_TURNS_MAX;
+        session->turn_blocks =
+            mem_zalloc(session->prompt.turn_key_count, sizeof(session->turn_blocks[0]));
+        if (session->turn_blocks == NULL) {
+            return ERR(ST_NO_MEMORY, "no memory for the blocks of earlier turns");
+        }
+    }
     session->segment_count = (uint32_t)segments;
     session->wants_max = (uint32_t)wants;
     session->wants = mem_zalloc(wants, sizeof(session->wants[0]));
@@ -159,6 +167,7 @@ session_destroy(struct session **session)
     prompt_deinit(&s->prompt);
     mem_free(s->wants);
     mem_free(s->sources);
+    mem_free(s->turn_blocks);
     mem_free(s->segments);
     mem_free(s->builds);
     mem_free(s->documents);
@@ -198,6 +207,7 @@ session_usage(const struct session *session, uint32_t block_tokens, uint64_t now
         .tokens_built = tokens_built(session),
         .tokens_padded = padded,
         .tokens_copied = session->tokens_copied,
+        .turn_tokens_reused = session->turn_tokens_read,
         .queue_us =
             (session->admitted_us != 0 ? session->admitted_us : now_us) - session->arrival_us,
         .ttft_us = session->first_token_us == 0 ? 0 : session->first_token_us - session->arrival_us,

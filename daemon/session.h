@@ -25,6 +25,7 @@
 
 #define SESSION_WORKER_NONE   UINT32_MAX
 #define SESSION_SOURCE_NONE   UINT32_MAX
+#define SESSION_TURNS_MAX     64 /* earlier turns that a follow-up reads */
 #define SESSION_MESSAGE_BYTES 256
 #define SESSION_TOKENS_MAX    (1u << 30) /* of one prompt */
 
@@ -78,6 +79,10 @@ struct session {
     uint32_t segment_count, want_count, wants_max;
     uint32_t *sources; /* [segment_count] the want that a segment is copied from, or _SOURCE_NONE */
     bool is_awaited;   /* the pool knows that the first segment_count of them are needed soon */
+    /* Its first own blocks, if earlier turns have left them; wants behind all others. */
+    uint32_t *turn_blocks; /* [turn_block_count] */
+    uint32_t turn_block_count, turn_tokens;
+    bool has_answered; /* it ended well, so its own blocks are worth keeping */
     struct kvpool_claim *claim;
     struct sched_segment *segments; /* [segment_count], for the Assign */
     struct sched_build *builds;     /* [wants_max], for the Assign */
@@ -99,6 +104,7 @@ struct session {
     uint32_t tokens_read;               /* by the attention of the first token */
     uint32_t tokens_built;
     uint32_t tokens_copied;
+    uint32_t turn_tokens_read; /* own tokens that its first step found written */
     uint32_t preemptions, losses;
     uint32_t strikes;    /* workers that died of it alone, without progress in between */
     uint32_t loss_point; /* sent_count when it lost its last worker */
@@ -131,6 +137,7 @@ uint32_t session_own_offset(const struct session *session);
 struct session_usage {
     uint32_t prompt_tokens, query_tokens, completion_tokens;
     uint32_t tokens_reused, tokens_built, tokens_padded, tokens_copied;
+    uint32_t turn_tokens_reused;
     uint64_t queue_us, ttft_us, total_us;
     uint32_t worker, preemptions;
     uint64_t seed;

@@ -296,6 +296,8 @@ start_parts(struct kvasird *d)
     d->started_us = clock_now_us();
     measures_init(&d->measures);
     TRY(reuse_parse(d->options.reuse, &d->reader.reuse));
+    d->reader.keeps_turns = d->options.keep_turns;
+    d->reader.block_tokens = (uint32_t)d->options.block_tokens;
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));
     TRY(start_sched(d));

@@ -10,6 +10,7 @@
 static const char domain_pool[] = "kvasir-pool";
 static const char domain_document[] = "kvasir-document";
 static const char domain_at[] = "kvasir-document-at";
+static const char domain_turn[] = "kvasir-turn";
 static const char domain_behind[] = "kvasir-document-behind";
 
 /* A hash in the making; once something failed, the rest is skipped and `finish` says so. */
@@ -149,6 +150,17 @@ dockey_behind(const struct dockey *before, const struct dockey *document, struct
 
     add_field(&hasher, before->bytes, DOCKEY_BYTES);
     add_field(&hasher, document->bytes, DOCKEY_BYTES);
+    return finish(&hasher, key_out->bytes);
+}
+
+enum status
+dockey_turn(const struct dockey *before, const uint32_t *ids, size_t id_count,
+            struct dockey *key_out)
+{
+    struct hasher hasher = start(domain_turn);
+
+    add_field(&hasher, before->bytes, DOCKEY_BYTES);
+    add_ids(&hasher, ids, id_count);
     return finish(&hasher, key_out->bytes);
 }
 

@@ -45,6 +45,11 @@ enum status dockey_at(const struct dockey *document, uint64_t offset, struct doc
 enum status dockey_behind(const struct dockey *before, const struct dockey *document,
                           struct dockey *key_out);
 
+/* A block of a request's own tokens: domain word "kvasir-turn", the name of what stands before it,
+ * ids.  So a name says all ids up to the end of the block. */
+enum status dockey_turn(const struct dockey *before, const uint32_t *ids, size_t id_count,
+                        struct dockey *key_out);
+
 /* The bytes are uniform, so the first eight are a hash as good as any. */
 static inline uint64_t
 dockey_hash(const struct dockey *key)

@@ -90,6 +90,7 @@ void
 kvpool_doc_free(struct kvpool_doc *doc)
 {
     mem_free(doc->run);
+    mem_free(doc->ids);
     mem_free(doc);
 }
 
@@ -173,9 +174,10 @@ end_doc(struct kvpool *pool, struct kvpool_doc *doc)
 static void
 detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
 {
-    enum evict_end end = reason == KVPOOL_MISS_EVICTED     ? EVICT_END_EVICTED
-                         : reason == KVPOOL_MISS_FORGOTTEN ? EVICT_END_FORGOTTEN
-                                                           : EVICT_END_LOST;
+    bool is_turn = doc->ids != NULL; /* nobody comes back to ask for the same one */
+    enum evict_end end = reason == KVPOOL_MISS_FORGOTTEN || is_turn ? EVICT_END_FORGOTTEN
+                         : reason == KVPOOL_MISS_EVICTED            ? EVICT_END_EVICTED
+                                                                    : EVICT_END_LOST;
 
     if (doc->pins > 0) {
         doc->pins = 0;
@@ -186,7 +188,9 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
     kvpool_doc_update_evictable(pool, doc);
     pool->config.policy->forgotten(pool->policy, &doc->policy, end);
     htab_remove(&pool->index, &doc->node);
-    ghosts_add(pool->ghosts, &doc->policy.key, (int)reason);
+    if (!is_turn) {
+        ghosts_add(pool->ghosts, &doc->policy.key, (int)reason);
+    }
     if (doc->references == 0) {
         end_doc(pool, doc);
     } else {
@@ -284,6 +288,9 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
 {
     struct kvpool_doc *doc = find_doc(pool, &want->key);
 
+    if (doc == NULL && want->is_optional) {
+        return ST_OK;
+    }
     if (doc == NULL) {
         doc = kvpool_doc_new(pool, &want->key, want->n_tokens);
         if (doc == NULL
@@ -303,8 +310,8 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
         return ST_OK;
     }
     doc->mark = pool->mark;
-    plan->blocks_whole += doc->policy.n_blocks;
-    if (!doc_is_building(doc)) {
+    plan->blocks_whole += want->is_optional ? doc->policy.blocks_resident : doc->policy.n_blocks;
+    if (!doc_is_building(doc) && !want->is_optional) {
         plan->blocks_missing += blocks_missing(doc);
     }
     if (doc->policy.is_evictable) {
@@ -391,7 +398,7 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
 
     want->tokens_ready = doc->tokens_ready;
     want->must_build = false;
-    if (doc->tokens_ready == doc->policy.n_tokens) {
+    if (doc->tokens_ready == doc->policy.n_tokens || want->is_optional) {
         want->reason = KVPOOL_HIT;
         doc->hits++;
         return;

@@ -60,6 +60,7 @@ struct kvpool_want {
     struct dockey key;
     uint32_t n_tokens;   /* 0 is fine: no block, no document, always a hit */
     const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
+    bool is_optional;    /* what is resident of it is enough; nothing is built */
     bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
@@ -175,6 +176,18 @@ const struct evict_policy *kvpool_policy(const struct kvpool *pool);
 /* Evicts `blocks` blocks, or as many as can go; returns how many.  For operators and tests. */
 uint32_t kvpool_evict(struct kvpool *pool, uint32_t blocks);
 
+/* --- turns: what a request leaves for its follow-up ------------------------------------------- */
+
+/* Private blocks [first, first + count) of a claim become a sealed document of whole blocks, which
+ * remembers its ids ([count * block_tokens], copied).  `key` must not be in the index.  The worker
+ * must have let go of the claim.  ST_NO_MEMORY with nothing changed. */
+enum status kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uint32_t first,
+                            uint32_t count, const struct dockey *key, const uint32_t *ids,
+                            uint32_t origin);
+
+/* The ids of such a document, borrowed as long as it is there; NULL for any other. */
+const uint32_t *kvpool_doc_ids(const struct kvpool_doc *doc);
+
 /* --- fences ----------------------------------------------------------------------------------- */
 
 /* The process behind `fence` is gone for certain: its quarantined blocks are free.  Returns how
@@ -214,6 +227,7 @@ struct kvpool_stats {
     uint64_t tokens_hit, tokens_missed;
     uint64_t blocks_evicted, docs_evicted;
     uint64_t docs_built;     /* sealed builds */
+    uint64_t turns_kept;     /* of requests' own blocks */
     uint64_t claims_refused; /* for want of blocks */
 };
 

@@ -247,7 +247,7 @@ check_doc(const struct kvpool *pool, const struct kvpool_doc *doc, struct census
         HOLDS(doc->tokens_ready < policy->n_tokens);
     } else if (!doc->is_abandoned) {
         HOLDS(doc->tokens_ready == policy->n_tokens || doc->tokens_ready == resident_tokens);
-        HOLDS(doc->references == 0 || doc->tokens_ready == policy->n_tokens);
+        HOLDS(doc->references == 0 || doc->tokens_ready == policy->n_tokens || doc->ids != NULL);
     }
     HOLDS(policy->is_evictable
           == (doc->is_indexed && !doc_is_building(doc) && doc->references == 0 && doc->pins == 0));

@@ -22,6 +22,7 @@ struct kvpool_doc {
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
     uint64_t hits;
+    uint32_t *ids; /* [n_tokens] of a turn, owned; NULL for any other */
     uint64_t came; /* claims before it was sealed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;

@@ -85,6 +85,7 @@ take_usage(struct answer *answer, const struct kvasir_usage *usage)
     answer->tokens_built = usage->tokens_built;
     answer->tokens_copied = usage->tokens_copied;
     answer->reuse = usage->reuse;
+    answer->turn_tokens_reused = usage->turn_tokens_reused;
     answer->preemptions = usage->preemptions;
     answer->worker = usage->worker;
     answer->ttft_us = usage->ttft_us;
@@ -106,6 +107,9 @@ run(void *opaque)
     uint32_t *query = make_ids(query_tokens, ~q->query_seed);
     struct kvasir_usage usage = {0};
 
+    if (q->query_ids != NULL) {
+        memcpy(query, q->query_ids, query_tokens * sizeof(query[0]));
+    }
     for (size_t i = 0; i < q->doc_count; i++) {
         ids[i] = make_ids(q->docs[i].n_tokens, q->docs[i].seed);
         documents[i].token_ids = ids[i];
@@ -126,6 +130,8 @@ run(void *opaque)
             .ignore_end = true,
             .timeout_ms = q->timeout_ms,
             .reuse = q->reuse,
+            .has_keep_turn = q->keep_turn,
+            .keep_turn = q->keep_turn,
             .on_chunk = take_chunk,
             .opaque = asking,
         },

@@ -32,6 +32,8 @@ struct question {
     uint32_t priority;   /* 0: the default */
     uint32_t timeout_ms; /* 0: none */
     enum kvasir_reuse reuse;
+    const uint32_t *query_ids; /* [query_tokens], in place of those of the seed */
+    bool keep_turn;
 };
 
 struct answer {
@@ -44,6 +46,7 @@ struct answer {
     enum kvasir_finish finish;
     uint32_t prompt_tokens, tokens_reused, tokens_built, tokens_copied, preemptions, worker;
     enum kvasir_reuse reuse;
+    uint32_t turn_tokens_reused;
     uint64_t ttft_us;
     size_t docs_hit; /* documents with miss_reason "hit" */
 };

@@ -156,7 +156,7 @@ decode(uint32_t block_tokens, struct fake_worker *w, struct fake_run *run, struc
     size_t at = report->step.result_count;
 
     if (!is_readable(w, run->waits_for, run->wait_count)
-        || run->query + run->sent > run->own.count * block_tokens) {
+        || run->query + run->sent > run->turn_tokens + run->own.count * block_tokens) {
         return false;
     }
     report->ids[at] = fake_token(run->request, run->sent);
@@ -169,6 +169,7 @@ decode(uint32_t block_tokens, struct fake_worker *w, struct fake_run *run, struc
         .text_bytes = 1,
         .own_tokens = run->query + run->sent - 1,
         .tokens_read = run->has_read ? 0 : run->doc_tokens,
+        .own_reused = run->has_read ? 0 : run->turn_tokens,
         .finish = run->sent == run->max_tokens ? SCHED_FINISH_LENGTH : SCHED_FINISH_NONE,
     };
     run->has_read = true;

@@ -33,7 +33,8 @@ struct fake_run {
     uint64_t request;
     uint32_t query, max_tokens, sent;
     struct fake_blocks own;
-    struct fake_blocks read; /* blocks of its documents, repeated ones repeatedly */
+    struct fake_blocks read; /* blocks of its documents and of earlier turns, repeatedly */
+    uint32_t turn_tokens;    /* own tokens in the latter */
     uint64_t waits_for[DOCS_MAX];
     uint32_t wait_count;
     uint32_t doc_tokens;

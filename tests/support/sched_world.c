@@ -143,7 +143,12 @@ copy_run(struct world *world, const struct sched_action *action)
     }
     run->doc_tokens = offset;
     fake_blocks_add(&run->own, action->blocks, action->block_count);
-    ck_assert_uint_ge(run->own.count * world->config.block_tokens, run->query + run->sent);
+    run->turn_tokens = session->turn_tokens;
+    ck_assert_uint_eq(run->turn_tokens, session->turn_block_count * world->config.block_tokens);
+    ck_assert_uint_lt(run->turn_tokens, run->query + run->sent);
+    fake_blocks_add(&run->read, session->turn_blocks, session->turn_block_count);
+    ck_assert_uint_ge(run->own.count * world->config.block_tokens + run->turn_tokens,
+                      run->query + run->sent);
     use_blocks(world, action->worker, &run->own, true);
     use_blocks(world, action->worker, &run->read, false);
     request->assigns++;
@@ -326,6 +331,18 @@ make_tokens(uint32_t id, uint32_t count)
     return tokens;
 }
 
+static struct tokens *
+make_query(const struct world_ask *ask)
+{
+    struct tokens *tokens;
+
+    if (ask->query_ids == NULL) {
+        return make_tokens(0, ask->query);
+    }
+    ck_assert_int_eq(tokens_new(ask->query_ids, ask->query, &tokens), ST_OK);
+    return tokens;
+}
+
 uint64_t
 world_submit(struct world *world, struct world_ask ask)
 {
@@ -339,7 +356,7 @@ world_submit(struct world *world, struct world_ask ask)
             {
                 .documents = mem_zalloc(ask.doc_count, sizeof(struct prompt_document)),
                 .document_count = ask.doc_count,
-                .query = ask.is_warm ? NULL : make_tokens(0, ask.query),
+                .query = ask.is_warm ? NULL : make_query(&ask),
                 .sampling = {.max_tokens = ask.max_tokens, .has_max_tokens = true},
             },
     };
@@ -352,6 +369,12 @@ world_submit(struct world *world, struct world_ask ask)
         };
     }
     ck_assert_int_eq(reuse_apply(&submit.prompt, ask.is_warm ? REUSE_LAZY : ask.reuse), ST_OK);
+    if (ask.keep_turn) {
+        struct dockey tenant = {.bytes = {0}};
+
+        ck_assert_int_eq(reuse_name_turn(&submit.prompt, &tenant, world->config.block_tokens),
+                         ST_OK);
+    }
     world->now_us++;
     world->open_count++;
     sched_submit(world->sched, world->now_us, &submit);

@@ -39,6 +39,8 @@ struct world_ask {
     uint64_t timeout_us; /* 0: none */
     bool is_warm;
     enum reuse_mode reuse;
+    const uint32_t *query_ids; /* [query]; NULL: all the same */
+    bool keep_turn;
 };
 
 struct world_request {
