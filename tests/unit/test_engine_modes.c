@@ -8,108 +8,11 @@
 #include "tests/support/check_main.h"
 #include "tests/support/engine_rig.h"
 #include "tests/support/golden.h"
+#include "tests/support/mode_rig.h"
 
-#define DOCS_MAX 8
 /* golden_check.h says what the noise of a case is, and why a few times of it. */
 #define NOISE_FACTOR  8.0
 #define ANSWER_TOKENS 24
-
-/* How a prompt's documents are encoded. */
-enum mode {
-    MODE_LAZY,     /* alone */
-    MODE_REENCODE, /* alone, then copied to their place */
-    MODE_PREFIX,   /* each behind those before it */
-    MODE_NONE,     /* as the first part of the own tokens */
-};
-
-static struct rig_config
-modes_config(void)
-{
-    return (struct rig_config){
-        .block_tokens = 32, .block_count = 128, .step_tokens = 48, .seqs_max = 8};
-}
-
-/* A prompt cut into documents and a query. */
-struct cut {
-    const uint32_t *ids;
-    uint32_t count;
-    uint32_t lengths[DOCS_MAX];
-    uint32_t n_docs;
-};
-
-/* Documents and the builds that `mode` makes of them: 1.. for those that are read, 11.. for the
- * sources of copies, which are asked for here. */
-static void
-make_docs(struct rig *rig, const struct cut *cut, enum mode mode, struct rig_doc docs[DOCS_MAX])
-{
-    uint32_t offset = 0;
-
-    for (uint32_t d = 0; d < cut->n_docs; d++) {
-        uint32_t n = cut->lengths[d];
-
-        docs[d] = (struct rig_doc){
-            .ids = cut->ids + offset, .n_ids = n, .blocks = rig_blocks(rig, n), .build = d + 1};
-        if (mode == MODE_PREFIX) {
-            docs[d].place.context = d;
-            docs[d].place.position = offset;
-        } else if (mode == MODE_REENCODE && n > 0) {
-            struct rig_doc source = docs[d];
-
-            source.build = 11 + d;
-            source.blocks = rig_blocks(rig, n);
-            rig_assign(rig, &(struct rig_request){.docs = &source, .n_docs = 1, .order = 1});
-            docs[d].place.source_blocks = source.blocks;
-            docs[d].place.source_build = source.build;
-            docs[d].place.position = offset;
-        }
-        offset += n;
-    }
-}
-
-static void
-free_docs(struct rig_doc *docs, uint32_t count)
-{
-    for (uint32_t d = 0; d < count; d++) {
-        mem_free(docs[d].blocks);
-        if (docs[d].place.source_blocks != NULL) {
-            mem_free((void *)(uintptr_t)docs[d].place.source_blocks);
-        }
-    }
-}
-
-/* Asks as request 1 and runs it; `template_` has what is beside documents and query. */
-static void
-run_mode(struct rig *rig, const struct cut *cut, enum mode mode, struct rig_request request)
-{
-    struct rig_config config = modes_config();
-    struct rig_doc docs[DOCS_MAX];
-    uint32_t doc_tokens = 0;
-
-    rig_restart(rig, &config);
-    for (uint32_t d = 0; d < cut->n_docs; d++) {
-        doc_tokens += cut->lengths[d];
-    }
-    request.id = 1;
-    request.query = cut->ids + doc_tokens;
-    request.n_query = cut->count - doc_tokens;
-    request.ignores_end = true;
-    if (mode == MODE_NONE) {
-        request.query = cut->ids;
-        request.n_query = cut->count;
-        request.own_document_tokens = doc_tokens;
-        rig_assign(rig, &request);
-        rig_run(rig);
-    } else {
-        make_docs(rig, cut, mode, docs);
-        request.docs = docs;
-        request.n_docs = cut->n_docs;
-        rig_assign(rig, &request);
-        rig_run(rig);
-        ck_assert_uint_eq(rig->heard[1].tokens_reused, doc_tokens);
-        free_docs(docs, cut->n_docs);
-    }
-    ck_assert_str_eq(rig->heard[1].error, "");
-}
 
 static double
 golden_logprob(const struct golden_row *row, uint32_t id)
