@@ -17,8 +17,9 @@
 
 struct keys;
 
-/* Lines "TENANT = KEY" (a tenant is letters, digits, '-', '_' and '.') or "TENANT = sha256:HEX" (of the key); '#' begins a comment line.  A tenant
- * may have several keys.  ST_INVALID: "FILE:LINE: why"; ST_SYSTEM. */
+/* Lines "TENANT = KEY" (a tenant is letters, digits, '-', '_' and '.') or "TENANT = sha256:HEX" (of
+ * the key); '#' begins a comment line.  A tenant may have several keys.  ST_INVALID: "FILE:LINE:
+ * why"; ST_SYSTEM. */
 enum status keys_read(const char *path, struct keys **keys_out);
 
 /* One key, of the tenant "". */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bodies of HTTP requests: whatever they hold, they are read or refused, and nothing leaks.  The first
- * byte chooses the endpoint. */
+/* Bodies of HTTP requests: whatever they hold, they are read or refused, and nothing leaks.  The
+ * first byte chooses the endpoint. */
 #include <assert.h>
 
 #include "gateway/request.h"

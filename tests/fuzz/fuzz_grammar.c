@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schemas of strangers: compiled or refused; what is compiled is run for some bytes by its own mask. */
+/* Schemas of strangers: compiled or refused; what is compiled is run for some bytes by its own
+ * mask. */
 #include <assert.h>
 
 #include "model/grammar.h"
