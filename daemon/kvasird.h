@@ -45,6 +45,8 @@ struct warming {
 };
 
 struct kvasird {
+    int argc; /* as main got them, for reload_options */
+    char **argv;
     struct options options;
     char dir[ENDPOINT_PATH_MAX];
     char model_path[PATH_MAX]; /* as workers open it too */
@@ -107,6 +109,11 @@ void adopt_save_learned(struct kvasird *d);
 /* A worker's process, for the next kvasird. */
 void adopt_note_worker(struct kvasird *d, const struct handoff_event *event);
 void adopt_drop_worker(struct kvasird *d, uint32_t worker);
+
+/* --- reload.c --------------------------------------------------------------------------------- */
+
+/* Reads the options again, and takes those that may change now. */
+void reload_options(struct kvasird *d);
 
 /* --- deliver.c: actions of the scheduler, replies --------------------------------------------- */
 

@@ -110,6 +110,9 @@ main(int argc, char **argv)
     int code = EXIT_USAGE;
     enum status st = options_read(argc, argv, &daemon.options);
 
+    daemon.argc = argc;
+    daemon.argv = argv;
+
     if (st == ST_OK && print_only(argc, argv, conf)) {
         code = EXIT_SUCCESS;
     } else if (st == ST_OK && (st = options_check(&daemon.options)) == ST_OK

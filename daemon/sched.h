@@ -243,6 +243,9 @@ enum status sched_worker_drain(struct sched *sched, uint64_t now_us, uint32_t wo
                                bool is_draining);
 void sched_drain(struct sched *sched, bool is_draining);
 
+/* Requests that may wait; those that do already, stay. */
+void sched_set_waiting_max(struct sched *sched, uint32_t waiting_max);
+
 /* Operators and the Documents service.  Statuses as in kvpool.h; ST_UNAVAILABLE without a pool. */
 /* A pin with an end goes by itself; ttl_us 0: it stays until unpinned. */
 enum status sched_pin(struct sched *sched, uint64_t now_us, const struct dockey *key,

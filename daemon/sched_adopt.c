@@ -50,3 +50,9 @@ sched_drop_pool(struct sched *sched)
     }
     kvpool_destroy(&sched->pool);
 }
+
+void
+sched_set_waiting_max(struct sched *sched, uint32_t waiting_max)
+{
+    sched->config.waiting_max = waiting_max;
+}

@@ -74,7 +74,10 @@ take_signals(struct kvasird *d)
             d->leaves_pool = true;
             serve_stop(d, true); /* clients come back to the next one with what they have */
         } else if (info.ssi_signo == SIGHUP) {
+            (void)notify_send("RELOADING=1");
             start_reload_access(d);
+            reload_options(d);
+            (void)notify_send("READY=1");
         } else {
             serve_stop(d, d->stop_by_us != 0); /* the second one does not wait */
         }

@@ -2,6 +2,9 @@
 /* Start, ask, stop: nothing is left, and nothing grows meanwhile.  test_valgrind.sh runs this
  * program again with everything under valgrind. */
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "tests/support/asking.h"
@@ -94,7 +97,50 @@ START_TEST(questions_open_no_descriptor_that_stays)
 }
 END_TEST
 
-CHECK_MAIN("start_stop", start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
+static void
+write_config(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "we");
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+START_TEST(a_sighup_takes_what_may_change_and_refuses_what_is_wrong)
+{
+    char path[] = "/tmp/kvasir-reload.XXXXXX";
+    const char *const args[] = {"--config", path, NULL};
+    struct question question = {.max_tokens = 4};
+    struct answer answer;
+    int fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    (void)close(fd);
+    write_config(path, "max-waiting = 100\n");
+    struct host *host = host_start(&(struct host_options){.workers = 0, .daemon_args = args});
+
+    write_config(path, "max-waiting = 1\nblock-tokens = 64\n");
+    process_signal(host_daemon(host), SIGHUP);
+    process_wait_ready(host_daemon(host));
+    write_config(path, "max-waiting = nonsense\n"); /* changes nothing */
+    process_signal(host_daemon(host), SIGHUP);
+    process_wait_ready(host_daemon(host));
+    struct asking *asking = asking_start(host, &question);
+
+    host_wait_exactly(host, "requests_queued", 1);
+    ask(host, &question, &answer);
+    ck_assert_int_eq(answer.code, KVASIR_RESOURCE_EXHAUSTED);
+    (void)host_add_worker(host);
+    asking_end(&asking, &answer);
+    ck_assert_int_eq(answer.code, KVASIR_OK);
+    ck_assert_int_eq(unlink(path), 0);
+    host_stop(&host);
+}
+END_TEST
+
+CHECK_MAIN("start_stop", a_sighup_takes_what_may_change_and_refuses_what_is_wrong,
+           start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
            a_daemon_that_stops_takes_its_workers_with_it,
            a_worker_ends_by_itself_when_no_daemon_follows_the_one_that_was_killed,
            questions_open_no_descriptor_that_stays)

@@ -89,7 +89,8 @@ START_TEST(among_the_documents_of_one_request_the_right_one_is_found)
         world, (struct world_ask){.docs = docs, .doc_count = 4, .query = 5, .max_tokens = 4});
     uint32_t deaths = 0;
 
-    /* A worker dies in the step that encodes the document, which one that runs alone gets in order. */
+    /* A worker dies in the step that encodes the document, which one that runs alone gets in order.
+     */
     while (!world_get(world, id)->is_ended) {
         uint32_t at = world_get(world, id)->last_worker;
         struct dockey before = world_doc_key(30002), killer = world_doc_key(KILLER);
