@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include "kvasir/v1/documents.pb-c.h"
@@ -78,6 +79,15 @@ find_info(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_i
     return false;
 }
 
+static void
+fill_pin_end(const struct kvasird *d, Kvasir__V1__DocumentInfo *reply, const struct dockey *key)
+{
+    uint64_t now_us = clock_now_us(), ends_us = sched_pin_ends_us(d->sched, key);
+
+    reply->has_pin_left_ms = ends_us > now_us;
+    reply->pin_left_ms = ends_us > now_us ? (ends_us - now_us) / 1000 : 0;
+}
+
 void
 listing_get(struct kvasird *d, struct call *call, const struct dockey *key)
 {
@@ -91,6 +101,7 @@ listing_get(struct kvasird *d, struct call *call, const struct dockey *key)
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     } else if (find_info(d, key, &info)) {
         fill_info(&reply, &info, state_of(&info));
+        fill_pin_end(d, &reply, key);
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     } else if (tokens != NULL) {
         info = (struct kvpool_doc_info){.key = *key, .n_tokens = tokens_count(tokens)};

@@ -65,7 +65,7 @@ kvpool_note_leave(struct kvpool *pool, const struct kvpool_doc *doc)
 void
 kvpool_note_pins(struct kvpool *pool, const struct kvpool_doc *doc)
 {
-    if (pool->config.catalog != NULL) {
+    if (pool->config.catalog != NULL && doc->ids == NULL) { /* a turn has no record */
         catalog_set_pins(pool->config.catalog, doc->run->ids[0], doc->pins);
     }
 }

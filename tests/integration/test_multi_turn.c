@@ -79,6 +79,28 @@ START_TEST(every_turn_begins_with_the_blocks_of_the_turns_before_it)
 }
 END_TEST
 
+/* Pins every document of the pool, or takes the pins back; how many there are. */
+static size_t
+pin_all(struct host *host, bool is_pin)
+{
+    struct kvasir_options options = {.runtime_dir = host_dir(host)};
+    const struct kvasir_document_info *infos;
+    uint8_t keys[16][KVASIR_KEY_BYTES];
+    struct kvasir *client;
+    size_t count;
+
+    ck_assert_int_eq(kvasir_open(&options, &client), KVASIR_OK);
+    ck_assert_int_eq(kvasir_list(client, 16, NULL, &infos, &count, NULL), KVASIR_OK);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(keys[i], infos[i].key, KVASIR_KEY_BYTES);
+    }
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_int_eq((is_pin ? kvasir_pin : kvasir_unpin)(client, keys[i]), KVASIR_OK);
+    }
+    kvasir_close(&client);
+    return count;
+}
+
 START_TEST(turns_are_evicted_like_documents_and_computed_again)
 {
     const char *const args[] = {"--check-pool", NULL};
@@ -92,6 +114,9 @@ START_TEST(turns_are_evicted_like_documents_and_computed_again)
     say(&talk, 1);
     ask_turn(host, &talk, (struct question){.keep_turn = true}, &first);
     ck_assert_uint_eq(first.turn_tokens_reused, BLOCK_TOKENS);
+    ck_assert_uint_eq(pin_all(host, true), 4); /* two documents, two turns */
+    ck_assert_uint_eq(host_evict(host, 1000), 0);
+    ck_assert_uint_eq(pin_all(host, false), 4);
     ck_assert_uint_ge(host_evict(host, 1000), 5);
     ck_assert_uint_eq(host_counter(host, "blocks_docs"), 0);
     ask_turn(host, &talk, (struct question){.keep_turn = true}, &again);

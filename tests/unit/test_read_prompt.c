@@ -41,6 +41,8 @@ rig_open(struct rig *rig)
     rig->reader.tokenizer = rig->tokenizer;
     rig->reader.template_kind = TEMPLATE_CHATML;
     rig->reader.vocab_size = config.V;
+    rig->reader.keeps_turns = true;
+    rig->reader.block_tokens = 4;
     ck_assert_int_eq(memo_new(MEMO_BYTES, &rig->reader.memo), ST_OK);
     ck_assert_int_eq(memo_new(MEMO_BYTES, &rig->reader.registered), ST_OK);
 }
