@@ -366,7 +366,7 @@ add_details(struct json_object *object, const struct outcome *outcomes, size_t c
     add(object, "itls", itls);
     add(object, "start_times", starts);
     add(object, "text_hashes", hashes);
-    add(object, "warm", warm);
+    add(object, "were_warm", warm);
     add(object, "errors", errors);
 }
 
