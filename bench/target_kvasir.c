@@ -131,6 +131,9 @@ prepare(struct connection *connection, const struct workload_request *request)
     a->sampling.seed = connection->run.sampling_seed;
     a->request.sampling = &a->sampling;
     a->request.has_ignore_end = a->request.ignore_end = true;
+    /* Answers are not what is measured in the pool. */
+    a->request.has_keep_turn = true;
+    a->request.keep_turn = false;
     a->request.has_reuse = connection->target->reuse != 0;
     a->request.reuse = (Kvasir__V1__ReuseMode)connection->target->reuse;
     if (connection->run.salt != NULL) {
