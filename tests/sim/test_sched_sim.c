@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The real scheduler through thousands of random events: requests of all sizes, cancels, deadlines,
- * clients that go, workers that answer late, fall silent, die and come back.  sched_world checks
+ * clients that go, workers that answer late, fall silent, die and come back, operators who pin,
+ * forget and prioritise; under each eviction policy.  sched_world checks
  * every event; here we check that in the end every request has ended and the pool is clean. */
 #include "common/htab.h"
 #include "tests/support/check_main.h"
@@ -79,6 +80,16 @@ warm_random(struct world *world, uint32_t block_count, uint32_t *submitted)
     }
 }
 
+/* Documents are pinned for a while only, so that everybody gets in at last. */
+static void
+steer_random(struct world *world, uint64_t done[WORLD_WISHES])
+{
+    uint32_t rank = below(3) == 0 ? below(40) : below(6);
+    enum world_wish wish = (enum world_wish)below(WORLD_WISHES);
+
+    done[wish] += world_steer(world, wish, (rank * 7 % 41) * 1000 + rank, 1 + below(2000)) == ST_OK;
+}
+
 static void
 disturb_worker(struct world *world, uint32_t worker, bool *is_silent)
 {
@@ -106,11 +117,12 @@ disturb_worker(struct world *world, uint32_t worker, bool *is_silent)
  */
 static void
 random_event(struct world *world, struct world_config config, bool is_quiet, uint32_t *submitted,
-             bool is_silent[WORLD_WORKERS_MAX])
+             bool is_silent[WORLD_WORKERS_MAX], uint64_t steered[WORLD_WISHES])
 {
     uint32_t worker = below(config.workers);
 
-    switch (below(16)) {
+    switch (below(17)) {
+    case 16: steer_random(world, steered); break;
     case 0:
     case 1:
     case 2:
@@ -177,6 +189,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
     unsigned long long seed = test_seed();
     uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
     uint64_t preempted = 0, requeued = 0, copies = 0, warmed = 0, stopped = 0, followed = 0;
+    uint64_t steered[WORLD_WISHES] = {0};
 
     for (uint32_t run = 0; run < runs(); run++) {
         struct world_config config;
@@ -188,6 +201,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         config = (struct world_config){
             .block_count = 40 + below(60),
             .block_tokens = 4,
+            .policy = evict_policy_find(evict_policy_names[run % 4]),
             .reserve_tokens = 1 + below(16),
             .waiting_max = 50 + below(500),
             .workers = 1 + below(3),
@@ -196,7 +210,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         };
         world = world_new(config);
         for (uint32_t i = 0; i < EVENTS; i++) {
-            random_event(world, config, i / (EVENTS / 8) % 2 == 0, &submitted, is_silent);
+            random_event(world, config, i / (EVENTS / 8) % 2 == 0, &submitted, is_silent, steered);
         }
         settle(world, config);
         ck_assert_uint_eq(world_open(world), 0);
@@ -223,6 +237,9 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
     ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);
     ck_assert_uint_gt(preempted, 10);
     ck_assert_uint_gt(requeued, 10);
+    for (int wish = 0; wish < WORLD_WISHES; wish++) {
+        ck_assert_uint_gt(steered[wish], 10);
+    }
     ck_assert_uint_gt(copies, 100);
     ck_assert_uint_gt(warmed, 0);
     ck_assert_uint_gt(followed, 0);

@@ -262,7 +262,8 @@ world_new(struct world_config config)
         .reserve_tokens = config.reserve_tokens,
         .waiting_max = config.waiting_max == 0 ? WORLD_REQUESTS_MAX : config.waiting_max,
         .context_max = config.context_max,
-        .policy = &evict_lru,
+        .policy = config.policy == NULL ? &evict_lru : config.policy,
+        .quadratic_tokens = 1000,
         .pin_share_max = 0.5,
         .check_pool = !config.is_quiet,
     };
@@ -513,6 +514,23 @@ world_evict(struct world *world, uint32_t blocks)
 {
     (void)sched_evict(world->sched, ++world->now_us, blocks);
     obey(world);
+}
+
+enum status
+world_steer(struct world *world, enum world_wish wish, uint32_t doc, uint32_t number)
+{
+    struct dockey key = world_doc_key(doc);
+    enum status st = ST_OK;
+
+    world->now_us++;
+    switch (wish) {
+    case WORLD_PIN: st = sched_pin(world->sched, world->now_us, &key, number); break;
+    case WORLD_UNPIN: st = sched_unpin(world->sched, world->now_us, &key); break;
+    case WORLD_FORGET: st = sched_forget(world->sched, world->now_us, &key); break;
+    default: st = sched_prioritize(world->sched, &key, number % 101); break;
+    }
+    obey(world);
+    return st;
 }
 
 /* --- life and death --------------------------------------------------------------------------- */

@@ -27,8 +27,9 @@ struct world;
 struct world_config {
     uint32_t block_count, block_tokens, reserve_tokens, waiting_max, context_max;
     uint32_t workers, seqs_max;
-    uint32_t build_tokens; /* of each document a step */
-    bool is_quiet;         /* no invariant checks: for the benchmark */
+    uint32_t build_tokens;                 /* of each document a step */
+    const struct evict_policy_ops *policy; /* NULL: lru */
+    bool is_quiet;                         /* no invariant checks: for the benchmark */
 };
 
 struct world_ask {
@@ -68,6 +69,17 @@ struct dockey world_doc_key(uint32_t doc);
 uint64_t world_submit(struct world *world, struct world_ask ask);
 /* Offers a document to be encoded in idle time; its end is that of the request returned. */
 uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
+/* What operators do to a document: pin it (for ttl_us, 0: until unpinned), unpin it, forget it, give
+ * it another priority.  Refusals are fine; what was refused had no effect. */
+enum world_wish {
+    WORLD_PIN,
+    WORLD_UNPIN,
+    WORLD_FORGET,
+    WORLD_PRIORITIZE,
+    WORLD_WISHES,
+};
+enum status world_steer(struct world *world, enum world_wish wish, uint32_t doc, uint32_t number);
+
 bool world_cancel(struct world *world, uint64_t id, bool is_client_gone);
 const struct world_request *world_get(const struct world *world, uint64_t id);
 
