@@ -44,18 +44,19 @@
 #define RECYCLE_CHOICES      8    /* random ghosts, of which the worst is forgotten */
 #define RECYCLE_TRIES        64
 
-#define AWAITED_BIAS     1000.0 /* octaves: more than any prediction can make up for */
-#define PRIORITY_OCTAVE  10.0f  /* points of priority that double a document's value */
-#define UNKNOWN_SCORE    (-100.0f)
-#define STALE_TOLERANCE  0.02 /* a top whose score rose by no more is a victim */
-#define VICTIM_TRIES     8
-#define REFRESH_MIN      3
-#define REFRESH_MAX      16
-#define REFRESH_PERIOD   3000 /* references in which every entry is scored once */
-#define SAMPLES_PER_TICK 3.0  /* of the last request, and as many of the heap */
-#define HORIZON_MIN      16.0
-#define HORIZON_MAX      800.0
-#define BUILT_SMOOTHING  0.005
+#define AWAITED_BIAS       1000.0 /* octaves: more than any prediction can make up for */
+#define PRIORITY_OCTAVE    10.0f  /* points of priority that double a document's value */
+#define UNKNOWN_SCORE      (-100.0f)
+#define STALE_TOLERANCE    0.02 /* a top whose score rose by no more is a victim */
+#define DRAINING_TOLERANCE 1.0  /* octaves */
+#define VICTIM_TRIES       8
+#define REFRESH_MIN        3
+#define REFRESH_MAX        16
+#define REFRESH_PERIOD     3000 /* references in which every entry is scored once */
+#define SAMPLES_PER_TICK   3.0  /* of the last request, and as many of the heap */
+#define HORIZON_MIN        16.0
+#define HORIZON_MAX        800.0
+#define BUILT_SMOOTHING    0.005
 #define HORIZON_BUILT_MIN                                                                          \
     0.05 /* a pool that misses nothing has a long horizon, not an endless one */
 
@@ -355,18 +356,27 @@ zipf_forgotten(struct evict_policy *policy, struct evict_doc *doc, enum evict_en
     doc->slot = 0;
 }
 
+/* The last victim goes on, unless something is worth much less than what is left of it.  An awaited
+ * one was taken for want of others; now there may be others. */
+static bool
+goes_on(const struct evict_policy *policy)
+{
+    const struct evict_doc *doc = policy->draining;
+
+    return doc != NULL && doc->is_evictable && !doc->is_awaited
+           && score(policy, doc) <= policy->heap.entries[0].score + DRAINING_TOLERANCE;
+}
+
 static struct evict_doc *
 zipf_victim(struct evict_policy *policy)
 {
     struct evict_heap *heap = &policy->heap;
 
-    /* An awaited one was taken for want of others; now there may be others. */
-    if (policy->draining != NULL && policy->draining->is_evictable
-        && !policy->draining->is_awaited) {
-        return policy->draining;
-    }
     if (heap->count == 0) {
         return NULL;
+    }
+    if (goes_on(policy)) {
+        return policy->draining;
     }
     for (int i = 0; i < VICTIM_TRIES; i++) {
         double s = score(policy, heap->entries[0].doc);
