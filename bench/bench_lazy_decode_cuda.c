@@ -422,18 +422,20 @@ bench_batches(void)
 
     printf("requests, nothing shared: us a layer (%% of read), plan on the host; fixed cuts\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct variant v[] = {{.name = "default"},
-                              {.name = "fixed", .is_fixed = true},
-                              {.name = "unit 20", .tuning = {20, 1, 0, 0, 0}},
-                              {.name = "unit 20 apart", .tuning = {20, 1, 0, 0, 1}},
-                              {.name = "unit 10 2cta", .tuning = {10, 2, 0, 0, 0}},
-                              {.name = "static 1cta", .tuning = {0, 1, 100, 0, 0}},
-                              {.name = "static 2cta", .tuning = {0, 2, 100, 0, 0}},
-                              {.name = "85+8", .tuning = {0, 2, 85, 8, 0}},
-                              {.name = "90+4", .tuning = {0, 2, 90, 4, 0}},
-                              {.name = "95+4", .tuning = {0, 2, 95, 4, 0}},
-                              {.name = "90+8 apart", .tuning = {0, 2, 90, 8, 1}},
-                              {.name = "85+8 1cta", .tuning = {0, 1, 85, 8, 0}}};
+        struct variant v[] = {
+            {.name = "default"},
+            {.name = "fixed", .is_fixed = true},
+            {.name = "no prefetch", .tuning = {.prefetch_tiles = 1}},
+            {.name = "prefetch 4", .tuning = {.prefetch_tiles = 5}},
+            {.name = "prefetch 12", .tuning = {.prefetch_tiles = 13}},
+            {.name = "unit 20", .tuning = {.unit_tiles = 20, .ctas_per_sm = 1, .joins = 2}},
+            {.name = "1cta", .tuning = {.ctas_per_sm = 1, .static_percent = 100, .joins = 2}},
+            {.name = "2cta", .tuning = {.ctas_per_sm = 2, .static_percent = 100, .joins = 2}},
+            {.name = "2cta apart", .tuning = {.ctas_per_sm = 2, .static_percent = 100, .joins = 1}},
+            {.name = "90+8", .tuning = {.ctas_per_sm = 2, .static_percent = 90, .joins = 2}},
+            {.name = "90+8 apart", .tuning = {.ctas_per_sm = 2, .static_percent = 90, .joins = 1}},
+            {.name = "95+4 apart",
+             .tuning = {.ctas_per_sm = 2, .static_percent = 95, .tail_tiles = 4, .joins = 1}}};
         uint32_t n = is_sweep ? sizeof(v) / sizeof(v[0]) : 2;
 
         requests(rows[i].batch, rows[i].n_docs, rows[i].doc_tokens, rows[i].own, 1, true);
@@ -485,11 +487,11 @@ bench_sharers(void)
     for (uint32_t u = 1; u <= 32; u *= 2) {
         struct variant v[] = {{.name = "off", .is_unshared = true},
                               {.name = "on"},
-                              {.name = "unit 20", .tuning = {20, 0, 0, 0, 0}},
-                              {.name = "unit 10", .tuning = {10, 0, 0, 0, 0}},
-                              {.name = "static", .tuning = {0, 0, 100, 0, 0}},
-                              {.name = "85+4", .tuning = {0, 0, 85, 4, 0}},
-                              {.name = "90+8", .tuning = {0, 0, 90, 8, 0}}};
+                              {.name = "3 kinds", .tuning = {.widens = 2}},
+                              {.name = "static", .tuning = {.static_percent = 100}},
+                              {.name = "80+8", .tuning = {.static_percent = 80}},
+                              {.name = "unit 10", .tuning = {.unit_tiles = 10}},
+                              {.name = "prefetch", .tuning = {.prefetch_tiles = 9}}};
         uint32_t n = is_sweep ? sizeof(v) / sizeof(v[0]) : 2;
 
         requests(32, 5, 4096, 64, u, true);
@@ -578,10 +580,10 @@ bench_zipf(double alpha, uint32_t batch, uint32_t tokens)
     ideal_us += (double)batch * 64 * 4 * Hkv * D / read_gbs / 1e3;
     struct variant v[] = {{.name = "off", .is_unshared = true},
                           {.name = "on"},
-                          {.name = "static", .tuning = {0, 0, 100, 0, 0}},
-                          {.name = "85+4", .tuning = {0, 0, 85, 4, 0}},
-                          {.name = "90+8", .tuning = {0, 0, 90, 8, 0}},
-                          {.name = "unit 32", .tuning = {32, 0, 0, 0, 0}}};
+                          {.name = "3 kinds", .tuning = {.widens = 2}},
+                          {.name = "static", .tuning = {.static_percent = 100}},
+                          {.name = "95+4", .tuning = {.static_percent = 95, .tail_tiles = 4}},
+                          {.name = "80+8", .tuning = {.static_percent = 80}}};
     uint32_t n = is_sweep ? sizeof(v) / sizeof(v[0]) : 2;
 
     measure(v, n);

@@ -3,7 +3,9 @@
  * 20,544 tokens each, document encoding, and the query of an all-hot request; each beside its floor
  * (kernels.md 2: bytes over this run's copy bandwidth, or flops at 790 TFLOP/s).
  *
- * With --deterministic as a worker computes then: the difference is its cost.
+ * With --deterministic as a worker computes then: the difference is its cost.  With --zipf other
+ * steps: requests over 5 of 1000 documents each, drawn by a Zipf law, documents read together and
+ * apart.
  *
  * Times are host wall-clock of llama_forward plus llama_sample, as a worker's step sees it. */
 #include <math.h>
@@ -22,8 +24,10 @@
 #define P           32u
 #define POOL_BLOCKS 10000u /* 4 MiB each */
 #define ROWS_MAX    16384u
-#define SEQS_MAX    64u
-#define IDS_MAX     (1u << 16)
+#define SEQS_MAX    128u
+#define IDS_MAX     (1u << 17)
+#define ZIPF_BLOCKS 30100u /* what fits beside the weights on 141 GB */
+#define ZIPF_DOCS   1000u
 #define GEMM_TFLOPS 790.0
 #define FILL_PIECE  ((size_t)64 << 20)
 
@@ -47,6 +51,7 @@ static struct model_config model = {.L = 32,
                                     .rope_scale = 1.0f};
 static struct ops *ops;
 static struct llama *llama;
+static uint32_t pool_blocks = POOL_BLOCKS;
 static double copy_gbs;
 
 /* A step under construction. */
@@ -91,15 +96,23 @@ begin(void)
                                .logit_rows = logit_rows};
 }
 
+/* Blocks from number `first` on, all over the pool. */
+static void
+add_segment_at(uint32_t first, uint32_t n_tokens, uint32_t offset)
+{
+    segs[step.n_segs++] = (struct attn_segment){step.n_block_ids, n_tokens, offset, 0};
+    for (uint32_t i = 0; i < (n_tokens + P - 1) / P; i++) {
+        block_ids[step.n_block_ids++] = (uint32_t)((uint64_t)(first + i) * 7919 % pool_blocks);
+    }
+}
+
 static void
 add_segment(uint32_t n_tokens, uint32_t offset)
 {
     static uint32_t next;
 
-    segs[step.n_segs++] = (struct attn_segment){step.n_block_ids, n_tokens, offset, 0};
-    for (uint32_t i = 0; i < (n_tokens + P - 1) / P; i++) {
-        block_ids[step.n_block_ids++] = next = (next + 7919) % POOL_BLOCKS;
-    }
+    add_segment_at(next, n_tokens, offset);
+    next += (n_tokens + P - 1) / P;
 }
 
 /* A sequence over hot documents whose last `rows` own tokens are rows of this step. */
@@ -231,13 +244,166 @@ measure_copy(void)
     printf("copy %.0f GB/s\n", copy_gbs);
 }
 
+/* Document numbers 0.., fewer with a higher number. */
+static uint32_t
+draw(double alpha, uint64_t *state)
+{
+    static double sum, sum_alpha = -1.0;
+    uint32_t d = 0;
+
+    if (sum_alpha != alpha) {
+        sum = 0.0;
+        for (uint32_t i = 0; i < ZIPF_DOCS; i++) {
+            sum += pow(i + 1, -alpha);
+        }
+        sum_alpha = alpha;
+    }
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    double at = (double)(*state >> 11) / 9007199254740992.0 * sum;
+
+    while (d + 1 < ZIPF_DOCS && (at -= pow(d + 1, -alpha)) >= 0) {
+        d++;
+    }
+    return d;
+}
+
+/* One new token of a request over 5 documents; first[d] is document d's first block + 1. */
+static void
+add_zipf_seq(double alpha, uint32_t tokens, uint32_t *first, uint32_t *blocks, uint64_t *state)
+{
+    struct attn_seq *seq = &seqs[step.n_seqs++];
+    uint32_t docs[5];
+
+    *seq = (struct attn_seq){step.n_rows, 1, 5 * tokens + 63, step.n_segs, 6};
+    for (uint32_t n = 0; n < 5;) {
+        uint32_t d = draw(alpha, state);
+        bool is_new = true;
+
+        for (uint32_t k = 0; k < n; k++) {
+            is_new = is_new && docs[k] != d;
+        }
+        if (is_new) {
+            if (first[d] == 0) {
+                first[d] = *blocks + 1;
+                *blocks += tokens / P;
+            }
+            add_segment_at(first[d] - 1, tokens, n * tokens);
+            docs[n++] = d;
+        }
+    }
+    add_segment_at(*blocks, 64, 5 * tokens);
+    *blocks += 64 / P;
+    ids[step.n_rows] = step.n_rows * 7919 % model.V;
+    row_block[step.n_rows] = block_ids[step.n_block_ids - 1];
+    row_slot[step.n_rows] = 63 % P;
+    row_pos[step.n_rows] = 63;
+    logit_rows[step.n_logits++] = step.n_rows++;
+    step.n_single++;
+}
+
+static double
+bench_zipf(double alpha, uint32_t batch, bool is_shared)
+{
+    static uint32_t first[ZIPF_DOCS];
+    uint32_t tokens = 4096;
+    uint32_t blocks, n_docs = 0;
+
+    do { /* the longest that fits */
+        uint64_t state = 42;
+
+        blocks = 0;
+        memset(first, 0, sizeof(first));
+        begin();
+        for (uint32_t i = 0; i < batch; i++) {
+            add_zipf_seq(alpha, tokens, first, &blocks, &state);
+        }
+        tokens -= blocks > pool_blocks ? 256 : 0;
+    } while (blocks > pool_blocks);
+    for (uint32_t d = 0; d < ZIPF_DOCS; d++) {
+        n_docs += first[d] > 0;
+    }
+    double ms = time_step_ms();
+
+    printf("decode step b=%-3u alpha %.1f, %3u documents of %u, read %-8s %8.2f ms  %6.0f tok/s\n",
+           batch, alpha, n_docs, tokens, is_shared ? "together" : "apart", ms, batch / ms * 1e3);
+    return ms;
+}
+
+static void
+bench_zipf_all(bool is_shared, double ms[6])
+{
+    static const double alphas[] = {1.1, 1.5, 2.1};
+
+    for (int i = 0; i < 6; i++) {
+        double now = bench_zipf(alphas[i % 3], i < 3 ? 32 : 128, is_shared);
+
+        if (!is_shared) {
+            printf("  alpha %.1f b=%d: %.2f times as fast together\n", alphas[i % 3],
+                   i < 3 ? 32 : 128, now / ms[i]);
+        }
+        ms[i] = now;
+    }
+}
+
+static void
+open_ops(bool is_deterministic, bool is_unshared)
+{
+    MUST(device_cuda.ops_new((struct ops_config){.is_deterministic = is_deterministic,
+                                                 .is_unshared = is_unshared,
+                                                 .H = model.H,
+                                                 .Hkv = model.Hkv,
+                                                 .D = model.D,
+                                                 .rows_max = ROWS_MAX,
+                                                 .seqs_max = SEQS_MAX,
+                                                 .segs_max = SEQS_MAX * 8},
+                             &ops));
+}
+
+static void
+open_llama(const struct weights_plan *plan, void *weights, void *kv, struct kv_layout layout,
+           uint32_t rows_max)
+{
+    MUST(llama_new(&(struct llama_config){.model = &model,
+                                          .plan = plan,
+                                          .weights = weights,
+                                          .kv = kv,
+                                          .layout = layout,
+                                          .block_count = pool_blocks,
+                                          .ops = ops,
+                                          .rows_max = rows_max,
+                                          .logits_max = SEQS_MAX},
+                   &llama));
+    MUST(llama_reserve(llama, &(struct llama_room){.segs = SEQS_MAX * 8,
+                                                   .block_ids = IDS_MAX,
+                                                   .partials = SEQS_MAX * 32,
+                                                   .history = 1}));
+}
+
+static void
+bench_plain(void)
+{
+    bench_decode(1);
+    bench_decode(2);
+    bench_decode(4);
+    bench_decode(8);
+    bench_decode(16);
+    bench_decode(32);
+    bench_query();
+    bench_encode(512);
+    bench_encode(1024);
+    bench_encode(4096);
+    bench_encode(16384);
+}
+
 int
 main(int argc, char **argv)
 {
     bool is_deterministic = argc == 2 && strcmp(argv[1], "--deterministic") == 0;
+    bool is_zipf = argc == 2 && strcmp(argv[1], "--zipf") == 0;
     struct kv_layout layout = {P, model.L, model.Hkv, model.D, KV_BF16, KV_LAYOUT_CK8};
     struct weights_plan plan;
     void *weights, *kv;
+    double ms[6];
 
     if (device_cuda.choose(0) != ST_OK) {
         printf("SKIP: %s\n", status_detail());
@@ -246,43 +412,28 @@ main(int argc, char **argv)
     for (uint32_t i = 0; i < model.D / 2; i++) {
         model.inv_freq[i] = pow(500000.0, -2.0 * i / model.D);
     }
-    MUST(device_cuda.ops_new((struct ops_config){.is_deterministic = is_deterministic,
-                                                 .H = model.H,
-                                                 .Hkv = model.Hkv,
-                                                 .D = model.D,
-                                                 .rows_max = ROWS_MAX,
-                                                 .seqs_max = SEQS_MAX,
-                                                 .segs_max = SEQS_MAX * 8},
-                             &ops));
+    open_ops(is_deterministic, false);
     printf("deterministic: %s\n", is_deterministic ? "yes" : "no");
     measure_copy();
     MUST(weights_plan(&model, WEIGHT_BF16, &plan));
     MUST(ops->alloc(ops, plan.bytes, &weights));
     fill_random(weights, plan.bytes, 0.02f);
-    MUST(ops->alloc(ops, POOL_BLOCKS * kv_layout_block_bytes(&layout), &kv));
-    fill_random(kv, POOL_BLOCKS * kv_layout_block_bytes(&layout), 2.0f);
-    MUST(llama_new(&(struct llama_config){.model = &model,
-                                          .plan = &plan,
-                                          .weights = weights,
-                                          .kv = kv,
-                                          .layout = layout,
-                                          .block_count = POOL_BLOCKS,
-                                          .ops = ops,
-                                          .rows_max = ROWS_MAX,
-                                          .logits_max = SEQS_MAX},
-                   &llama));
-    MUST(llama_reserve(llama, &(struct llama_room){.segs = SEQS_MAX * 8,
-                                                   .block_ids = IDS_MAX,
-                                                   .partials = SEQS_MAX * 32,
-                                                   .history = 1}));
-    bench_decode(1);
-    bench_decode(8);
-    bench_decode(32);
-    bench_query();
-    bench_encode(512);
-    bench_encode(1024);
-    bench_encode(4096);
-    bench_encode(16384);
+    pool_blocks = is_zipf ? ZIPF_BLOCKS : POOL_BLOCKS;
+    while (ops->alloc(ops, pool_blocks * kv_layout_block_bytes(&layout), &kv) != ST_OK) {
+        pool_blocks -= 500;
+    }
+    fill_random(kv, pool_blocks * kv_layout_block_bytes(&layout), 2.0f);
+    open_llama(&plan, weights, kv, layout, is_zipf ? SEQS_MAX : ROWS_MAX);
+    if (is_zipf) {
+        bench_zipf_all(true, ms);
+        llama_destroy(&llama);
+        ops_destroy(&ops);
+        open_ops(false, true);
+        open_llama(&plan, weights, kv, layout, SEQS_MAX);
+        bench_zipf_all(false, ms);
+    } else {
+        bench_plain();
+    }
     llama_destroy(&llama);
     ops_destroy(&ops);
     return 0;

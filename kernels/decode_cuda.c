@@ -83,6 +83,7 @@ start(struct decode_cuda *d)
     CU_TRY(cudaMalloc((void **)&d->device, d->at.end));
     CU_TRY(cudaMalloc((void **)&d->counters, counters * sizeof(uint32_t)));
     CU_TRY(cudaMemset(d->counters, 0, counters * sizeof(uint32_t)));
+    CU_TRY(cudaDeviceSynchronize()); /* the stream of launches does not wait for this one */
     d->plan = (struct decode_device_plan){
         .n_units = (const void *)(d->device + d->at.n_units),
         .sharers = (const void *)(d->device + d->at.sharers),
@@ -223,15 +224,20 @@ decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
     d->plan.n_rows = step->n_decode;
     d->plan.rows_max = plan.rows_max;
     d->plan.joins_in_kernel = plan.joins_in_kernel;
+    d->plan.prefetch_tiles = plan.prefetch_tiles;
     d->plan.is_unrotated = d->is_unrotated;
+    d->plan.is_first = true;
     return ST_OK;
 }
 
 enum status
-decode_cuda_run(const struct decode_cuda *decode, struct attn_desc desc, const void *q, void *out,
+decode_cuda_run(struct decode_cuda *decode, struct attn_desc desc, const void *q, void *out,
                 void *stream)
 {
-    return lazy_decode_sm90(desc, q, out, decode->plan, stream);
+    struct decode_device_plan plan = decode->plan;
+
+    decode->plan.is_first = false;
+    return lazy_decode_sm90(desc, q, out, plan, stream);
 }
 
 uint32_t
@@ -243,5 +249,6 @@ decode_cuda_shape(const struct decode_cuda *decode)
     for (int k = 0; k < DECODE_KINDS; k++) { /* none, one CTA a multiprocessor or two */
         shape |= plan->ctas[k] / decode->config.sm_count << (2 + 2 * k);
     }
+    shape |= plan->prefetch_tiles << 16;
     return plan->n_rows > 0 ? shape : 0;
 }

@@ -45,7 +45,7 @@ enum status decode_cuda_begin(struct decode_cuda *decode, const struct attn_step
                               void *stream);
 
 /* For a layer of the step that was begun last. */
-enum status decode_cuda_run(const struct decode_cuda *decode, struct attn_desc desc, const void *q,
+enum status decode_cuda_run(struct decode_cuda *decode, struct attn_desc desc, const void *q,
                             void *out, void *stream);
 
 /* What the launches of a step depend on beside pointers and the number of rows. */

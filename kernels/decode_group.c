@@ -341,6 +341,23 @@ place_shared(struct decode_grouper *g, const struct decode_plan_work *work,
     }
 }
 
+/* Where tiles of 64 rows are needed anyway, what fits 16 goes with them: they read as fast, and one
+ * kernel less is one start and one end less. */
+static void
+widen(struct decode_groups *out)
+{
+    bool has_wide = false;
+
+    for (uint32_t i = 0; i < out->n_groups; i++) {
+        has_wide = has_wide || out->groups[i].kind == DECODE_ROWS_64;
+    }
+    for (uint32_t i = 0; has_wide && i < out->n_groups; i++) {
+        if (out->groups[i].kind == DECODE_ROWS_16) {
+            out->groups[i].kind = DECODE_ROWS_64;
+        }
+    }
+}
+
 static enum status
 check_work(const struct decode_grouper *g, const struct decode_plan_work *work,
            const struct decode_plan *plan)
@@ -393,6 +410,9 @@ decode_group_make(struct decode_grouper *grouper, const struct decode_plan_work 
         if (pair->doc == DECODE_NONE || g->docs[pair->doc].n_pairs == 1) {
             (void)place(g, work, plan, i, 1);
         }
+    }
+    if (work->tuning.widens != 2) {
+        widen(&g->out);
     }
     *groups_out = &g->out;
     return ST_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ways to cut.  Little work (one or two requests): units of what a multiprocessor gets if all
- * share alike, one CTA each, so that one wave does it.  More: all streams end to end are dealt out
- * in equal runs, two CTAs a multiprocessor, but for the last part of each stream, which is left in
- * short units that CTAs take when they are done: it evens out what no plan can know. */
+/* All streams end to end are dealt out in equal runs.  Little work (one or two requests): one CTA a
+ * multiprocessor, and that is all, so that one wave does it.  More: two CTAs, and the last part of
+ * each stream is left in short units that CTAs take when they are done: it evens out what no plan
+ * can know.  Besides its tiles a run pays for each of its cuts. */
 #include "kernels/decode_plan.h"
 
 #include <assert.h>
@@ -13,8 +13,12 @@
 
 /* Tiles a multiprocessor up to which work counts as little. */
 #define LITTLE_TILES   40
-#define STATIC_PERCENT 85
+#define STATIC_PERCENT 90
 #define TAIL_TILES     8
+/* What writing the partials of a cut and starting the next costs, in tiles. */
+#define CUT_TILES 2
+/* Tiles a CTA asks into L2 beside its ring, where little work makes its start count. */
+#define PREFETCH_TILES 8
 /* Of a fixed cut: units of 1024 keys, longer ones where a sequence would have more units. */
 #define FIXED_TILES     16
 #define FIXED_UNITS_MAX 32
@@ -130,41 +134,49 @@ cut_units(struct decode_planner *p, const struct decode_plan_work *work, enum de
     }
 }
 
-static uint64_t
+static uint32_t
 static_tiles(const struct decode_group *group, uint32_t percent)
 {
-    return (uint64_t)group->tiles * percent / 100;
+    return (uint32_t)((uint64_t)group->tiles * percent / 100);
 }
 
-/* The first part of each stream, end to end, in `ctas` equal runs; a run is a unit. */
+/* The first part of each stream, end to end, in `ctas` runs of equal cost; a run is a unit. */
 static void
 cut_tape(struct decode_planner *p, const struct decode_plan_work *work, enum decode_kind kind,
          uint32_t percent, uint32_t ctas, uint32_t *n_units)
 {
-    uint64_t total = 0;
+    uint64_t total = 0; /* cost: tiles, and CUT_TILES for each stream and each run */
     uint64_t done = 0;
     uint64_t end = 0; /* of the run in hand */
     uint32_t run = 0;
 
     for (uint32_t g = 0; g < p->groups->n_groups; g++) {
         const struct decode_group *group = &p->groups->groups[g];
-        total += group->kind == kind ? static_tiles(group, percent) * work->Hkv : 0;
+        uint32_t tiles = static_tiles(group, percent);
+
+        if (group->kind == kind && tiles > 0) {
+            total += (uint64_t)(tiles + CUT_TILES) * work->Hkv;
+        }
     }
+    total += (uint64_t)CUT_TILES * ctas;
     for (uint32_t g = 0; g < p->groups->n_groups; g++) {
         const struct decode_group *group = &p->groups->groups[g];
-        uint32_t tiles = (uint32_t)static_tiles(group, percent);
+        uint32_t tiles = static_tiles(group, percent);
 
         for (uint32_t head = 0; group->kind == kind && head < work->Hkv; head++) {
             for (uint32_t t = 0; t < tiles;) {
-                while (done == end) {
-                    end = total * ++run / ctas;
-                    *n_units += done < end;
+                if (done + CUT_TILES >= end) { /* no room for a tile and its cut */
+                    while (done + CUT_TILES >= end) {
+                        end = total * ++run / ctas;
+                    }
+                    (*n_units)++;
                 }
-                uint32_t n = end - done < tiles - t ? (uint32_t)(end - done) : tiles - t;
+                uint64_t room = end - done - CUT_TILES;
+                uint32_t n = room < tiles - t ? (uint32_t)room : tiles - t;
 
                 push_cut(p, (struct cut){g, head, t, t + n, *n_units - 1});
                 t += n;
-                done += n;
+                done += n + CUT_TILES;
             }
         }
     }
@@ -197,27 +209,27 @@ cut_kind(struct decode_planner *p, const struct decode_plan_work *work, enum dec
     const struct decode_tuning *tuning = &work->tuning;
     uint64_t tiles = count_tiles(p, work, kind);
     uint32_t units = 0;
-    uint32_t unit = tuning->unit_tiles;
     bool is_little = tiles <= (uint64_t)LITTLE_TILES * work->sm_count;
     uint32_t per_sm = kind == DECODE_ROWS_128 ? 1 : or_else(tuning->ctas_per_sm, is_little ? 1 : 2);
     uint32_t ctas = per_sm * work->sm_count;
 
     p->cut_first[kind] = p->n_cuts;
     plan->ctas[kind] = tiles > 0 ? ctas : 0;
-    if (unit == 0 && tuning->static_percent == 0 && is_little) {
-        unit = (uint32_t)((tiles + work->sm_count - 1) / work->sm_count);
-    }
-    if (tiles == 0) {
-        plan->n_units[kind] = 0;
-    } else if (work->is_fixed || (unit > 0 && has_tails)) {
-        cut_units(p, work, kind, 0, unit, &units);
-    } else {
-        uint32_t percent = has_tails ? or_else(tuning->static_percent, STATIC_PERCENT) : 100;
+    if (tiles > 0 && (work->is_fixed || (tuning->unit_tiles > 0 && has_tails))) {
+        cut_units(p, work, kind, 0, tuning->unit_tiles, &units);
+    } else if (tiles > 0) {
+        uint32_t percent = or_else(tuning->static_percent, is_little ? 100 : STATIC_PERCENT);
 
+        percent = has_tails ? percent : 100;
         cut_tape(p, work, kind, percent, ctas, &units);
         cut_units(p, work, kind, percent, or_else(tuning->tail_tiles, TAIL_TILES), &units);
     }
     plan->n_units[kind] = units;
+    if (tuning->prefetch_tiles > 0) {
+        plan->prefetch_tiles = tuning->prefetch_tiles - 1;
+    } else if (is_little) {
+        plan->prefetch_tiles = PREFETCH_TILES;
+    }
 }
 
 /* Groups and cuts; false: they do not fit. */
@@ -230,6 +242,7 @@ cut_all(struct decode_planner *p, const struct decode_plan_work *work, bool is_s
     p->n_slots = 0;
     p->slots_max = plan->slots_max;
     p->is_full = false;
+    plan->prefetch_tiles = 0;
     for (int kind = 0; kind < DECODE_KINDS; kind++) {
         cut_kind(p, work, (enum decode_kind)kind, has_tails, plan);
     }
@@ -360,8 +373,13 @@ static void
 finish_plan(const struct decode_planner *p, const struct decode_plan_work *work,
             struct decode_plan *plan)
 {
+    bool is_little =
+        count_tiles(p, work, DECODE_ROWS_16) <= (uint64_t)LITTLE_TILES * work->sm_count;
+
+    /* One request waits for its join wherever it happens; many overlap theirs with a launch. */
     plan->joins_in_kernel = plan->n_units[DECODE_ROWS_64] == 0
-                            && plan->n_units[DECODE_ROWS_128] == 0 && work->tuning.joins_apart == 0;
+                            && plan->n_units[DECODE_ROWS_128] == 0
+                            && (work->tuning.joins == 0 ? is_little : work->tuning.joins == 2);
     for (uint32_t i = 0; i < work->n_seqs * work->Hkv; i++) {
         plan->joins_in_kernel = plan->joins_in_kernel && plan->joins[i].count > 0;
     }

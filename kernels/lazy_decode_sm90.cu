@@ -36,40 +36,57 @@ __global__ void __launch_bounds__(kJoinWarps * 32)
     }
 }
 
-template <typename Kernel>
-enum status
-launch_kind(Kernel kernel, const decode_device_plan &plan, decode_kind kind, DecodeArgs args,
-            uint32_t layer, uint32_t threads, size_t shared_bytes, cudaStream_t stream)
-{
-    if (plan.ctas[kind] == 0) {
+// The launches of one lazy_decode, in order.
+struct Launches {
+    const decode_device_plan &plan;
+    DecodeArgs args;
+    uint32_t layer;
+    cudaStream_t stream;
+    uint32_t left; // kinds
+
+    template <typename Kernel>
+    enum status kind(decode_kind kind, Kernel kernel, uint32_t threads, size_t shared_bytes)
+    {
+        if (plan.ctas[kind] == 0) {
+            return ST_OK;
+        }
+        // What begin_step enqueued is visible to a kernel that waited for it, not to one that
+        // started early: the first launch of a step is an ordinary one.
+        const bool is_early = args.follows || !plan.is_first;
+
+        left--;
+        args.leads = left > 0;
+        args.items = plan.items[kind];
+        args.n_units = plan.n_units + kind;
+        args.counter = plan.counters + (kind * kCounterLayers + layer % kCounterLayers) * 2;
+        CU_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    (int)shared_bytes));
+        CU_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared));
+        TRY(launch(kernel, dim3(plan.ctas[kind]), threads, shared_bytes, stream, is_early, args));
+        args.follows = true;
         return ST_OK;
     }
-    args.items = plan.items[kind];
-    args.n_units = plan.n_units + kind;
-    args.counter = plan.counters + (kind * kCounterLayers + layer % kCounterLayers) * 2;
-    CU_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)shared_bytes));
-    CU_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared));
-    return launch_early(kernel, dim3(plan.ctas[kind]), threads, shared_bytes, stream, args);
-}
+};
 
 template <int D>
 enum status
-launch(const DecodeArgs &args, const decode_device_plan &plan, uint32_t layer, cudaStream_t stream)
+launch_all(const DecodeArgs &args, const decode_device_plan &plan, uint32_t layer,
+           cudaStream_t stream)
 {
-    // Longest first: what is short fills the gaps at the end.
-    TRY(launch_kind(rows64_kernel<D, 2>, plan, DECODE_ROWS_128, args, layer,
-                    Rows64Shape<2>::kThreads, Rows64Shared<D, 2>::kBytes, stream));
-    TRY(launch_kind(rows64_kernel<D, 1>, plan, DECODE_ROWS_64, args, layer,
-                    Rows64Shape<1>::kThreads, Rows64Shared<D, 1>::kBytes, stream));
-    if (plan.rows_max <= 8) {
-        TRY(launch_kind(rows16_kernel<D, true>, plan, DECODE_ROWS_16, args, layer, kRows16Threads,
-                        Rows16Shared<D>::kBytes, stream));
-    } else {
-        TRY(launch_kind(rows16_kernel<D, false>, plan, DECODE_ROWS_16, args, layer, kRows16Threads,
-                        Rows16Shared<D>::kBytes, stream));
+    Launches launches = {plan, args, layer, stream, 0};
+
+    for (int k = 0; k < DECODE_KINDS; k++) {
+        launches.left += plan.ctas[k] > 0;
     }
+    // Longest first: what is short fills the gaps at the end.
+    TRY(launches.kind(DECODE_ROWS_128, rows64_kernel<D, 2>, Rows64Shape<2>::kThreads,
+                      Rows64Shared<D, 2>::kBytes));
+    TRY(launches.kind(DECODE_ROWS_64, rows64_kernel<D, 1>, Rows64Shape<1>::kThreads,
+                      Rows64Shared<D, 1>::kBytes));
+    TRY(launches.kind(DECODE_ROWS_16,
+                      plan.rows_max <= 8 ? rows16_kernel<D, true> : rows16_kernel<D, false>,
+                      kRows16Threads, Rows16Shared<D>::kBytes));
     if (args.joins) {
         return ST_OK;
     }
@@ -95,6 +112,7 @@ arguments(const attn_desc &desc, const void *q, void *out, const decode_device_p
     args.scale_log2 = desc.scale * 1.4426950408889634f;
     args.joins = plan.joins_in_kernel;
     args.rotates = !plan.is_unrotated;
+    args.prefetch_tiles = plan.prefetch_tiles;
     args.block_ids = desc.block_ids;
     args.sharers = plan.sharers;
     args.flushes = plan.flushes;
@@ -132,9 +150,11 @@ lazy_decode_sm90(struct attn_desc desc, const void *q, void *out, struct decode_
     }
     switch (desc.layout.D) {
     case 64:
-        return launch<64>(arguments(desc, q, out, plan), plan, desc.layer, (cudaStream_t)stream);
+        return launch_all<64>(arguments(desc, q, out, plan), plan, desc.layer,
+                              (cudaStream_t)stream);
     case 128:
-        return launch<128>(arguments(desc, q, out, plan), plan, desc.layer, (cudaStream_t)stream);
+        return launch_all<128>(arguments(desc, q, out, plan), plan, desc.layer,
+                               (cudaStream_t)stream);
     default: return ERR(ST_INVALID, "lazy_decode: head dimension %u", desc.layout.D);
     }
 }

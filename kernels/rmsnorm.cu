@@ -8,7 +8,7 @@
 // layer reads), then squared and summed in float32.
 #include "kernels/rmsnorm.h"
 
-#include "kernels/device/cuda_check.cuh"
+#include "kernels/device/launch.cuh"
 #include "kernels/device/mma_sm80.cuh"
 
 namespace {
@@ -60,13 +60,23 @@ __global__ __launch_bounds__(kThreadsMax) void rmsnorm_kernel(
     const uint4 *weight = (const uint4 *)args.weight;
     uint4 *out = (uint4 *)args.out + (size_t)blockIdx.x * n;
     uint4 r_x[kPieces];
+    uint4 r_w[kPieces];
     float sum = 0.0f;
 
+    let_next_start();
 #pragma unroll
     for (int k = 0; k < kPieces; k++) {
         uint32_t i = threadIdx.x + k * blockDim.x;
         if (i < n) {
-            uint4 d = kHasDelta ? __ldg(delta + i) : make_uint4(0, 0, 0, 0);
+            r_w[k] = __ldg(weight + i);
+        }
+    }
+    wait_for_previous();
+#pragma unroll
+    for (int k = 0; k < kPieces; k++) {
+        uint32_t i = threadIdx.x + k * blockDim.x;
+        if (i < n) {
+            uint4 d = kHasDelta ? delta[i] : make_uint4(0, 0, 0, 0);
             r_x[k] = x[i];
             sum += add_and_square(r_x[k].x, d.x) + add_and_square(r_x[k].y, d.y)
                    + add_and_square(r_x[k].z, d.z) + add_and_square(r_x[k].w, d.w);
@@ -80,7 +90,7 @@ __global__ __launch_bounds__(kThreadsMax) void rmsnorm_kernel(
     for (int k = 0; k < kPieces; k++) {
         uint32_t i = threadIdx.x + k * blockDim.x;
         if (i < n) {
-            uint4 w = __ldg(weight + i);
+            uint4 w = r_w[k];
             out[i] = make_uint4(scale(r_x[k].x, w.x, factor), scale(r_x[k].y, w.y, factor),
                                 scale(r_x[k].z, w.z, factor), scale(r_x[k].w, w.w, factor));
         }
@@ -101,11 +111,6 @@ rmsnorm_cuda(struct rmsnorm_args args, void *stream)
     }
     uint32_t threads = (args.C / 8 + 31) / 32 * 32;
     threads = threads > kThreadsMax ? kThreadsMax : threads;
-    if (args.delta != NULL) {
-        rmsnorm_kernel<true><<<args.T, threads, 0, (cudaStream_t)stream>>>(args);
-    } else {
-        rmsnorm_kernel<false><<<args.T, threads, 0, (cudaStream_t)stream>>>(args);
-    }
-    CU_TRY(cudaGetLastError());
-    return ST_OK;
+    return launch_early(args.delta != NULL ? rmsnorm_kernel<true> : rmsnorm_kernel<false>,
+                        dim3(args.T), threads, 0, (cudaStream_t)stream, args);
 }

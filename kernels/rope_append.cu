@@ -10,7 +10,7 @@
 #include "kernels/rope_append.h"
 
 #include "kernels/device/ck8.cuh"
-#include "kernels/device/cuda_check.cuh"
+#include "kernels/device/launch.cuh"
 
 namespace {
 
@@ -30,16 +30,18 @@ __global__ __launch_bounds__(kThreads) void rope_append_kernel(
     char *block = (char *)args.kv
                   + ((size_t)args.row_block[t] * args.layout.L + args.layer) * 2 * Hkv * head_bytes;
 
+    let_next_start();
     for (int i = threadIdx.x; i < D / 2; i += kThreads) {
         double sin_value, cos_value;
         sincos((double)args.row_pos[t] * args.inv_freq[i], &sin_value, &cos_value);
         ((float2 *)s_turn)[i] =
             make_float2((float)(cos_value * args.rope_scale), (float)(sin_value * args.rope_scale));
     }
+    wait_for_previous(); // the sines above are of the step
     if (args.q_out != NULL) {
         uint4 *q = (uint4 *)args.q_out + (size_t)t * args.H * kChunks;
         for (uint32_t i = threadIdx.x; i < args.H * kChunks; i += kThreads) {
-            q[i] = __ldg(row + i);
+            q[i] = row[i];
         }
     }
     __syncthreads();
@@ -47,8 +49,8 @@ __global__ __launch_bounds__(kThreads) void rope_append_kernel(
         uint32_t head = i / (kChunks / 2);
         uint32_t c = i % (kChunks / 2);
         const uint4 *from = row + (args.H + head) * kChunks;
-        uint4 a = __ldg(from + c);
-        uint4 b = __ldg(from + c + kChunks / 2);
+        uint4 a = from[c];
+        uint4 b = from[c + kChunks / 2];
 
         rotate_chunk(a, b, s_turn + c * 4);
         *(uint4 *)(block + head * head_bytes + ck8_chunk_offset(D, slot, c)) = a;
@@ -59,7 +61,7 @@ __global__ __launch_bounds__(kThreads) void rope_append_kernel(
         uint32_t c = i % kChunks;
 
         *(uint4 *)(block + (Hkv + head) * head_bytes + ck8_chunk_offset(D, slot, c)) =
-            __ldg(row + (args.H + Hkv + head) * kChunks + c);
+            row[(args.H + Hkv + head) * kChunks + c];
     }
 }
 
@@ -75,10 +77,12 @@ rope_append_cuda(struct rope_append_args args, void *stream)
         return ST_OK;
     }
     switch (args.layout.D) {
-    case 64: rope_append_kernel<64><<<args.T, kThreads, 0, (cudaStream_t)stream>>>(args); break;
-    case 128: rope_append_kernel<128><<<args.T, kThreads, 0, (cudaStream_t)stream>>>(args); break;
+    case 64:
+        return launch_early(rope_append_kernel<64>, dim3(args.T), kThreads, 0, (cudaStream_t)stream,
+                            args);
+    case 128:
+        return launch_early(rope_append_kernel<128>, dim3(args.T), kThreads, 0,
+                            (cudaStream_t)stream, args);
     default: return ERR(ST_INVALID, "rope_append: head dimension %u", args.layout.D);
     }
-    CU_TRY(cudaGetLastError());
-    return ST_OK;
 }

@@ -6,7 +6,7 @@
 // one. Numerics: float32 inside, expf (not the approximation: it costs nothing beside the bytes).
 #include "kernels/swiglu.h"
 
-#include "kernels/device/cuda_check.cuh"
+#include "kernels/device/launch.cuh"
 #include "kernels/device/mma_sm80.cuh"
 
 namespace {
@@ -30,13 +30,15 @@ __global__ __launch_bounds__(kThreads) void swiglu_kernel(const __grid_constant_
     const uint32_t n = args.F / 8;
     const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
 
+    let_next_start();
+    wait_for_previous();
     if (i >= n) {
         return;
     }
     for (uint32_t t = blockIdx.y; t < args.T; t += gridDim.y) {
         const uint4 *row = (const uint4 *)args.gate_up + (size_t)t * 2 * n;
-        uint4 g = __ldg(row + i);
-        uint4 u = __ldg(row + n + i);
+        uint4 g = row[i];
+        uint4 u = row[n + i];
         ((uint4 *)args.out)[(size_t)t * n + i] =
             make_uint4(gated(g.x, u.x), gated(g.y, u.y), gated(g.z, u.z), gated(g.w, u.w));
     }
@@ -54,7 +56,5 @@ swiglu_cuda(struct swiglu_args args, void *stream)
         return ST_OK;
     }
     const dim3 grid((args.F / 8 + kThreads - 1) / kThreads, args.T < 65535 ? args.T : 65535);
-    swiglu_kernel<<<grid, kThreads, 0, (cudaStream_t)stream>>>(args);
-    CU_TRY(cudaGetLastError());
-    return ST_OK;
+    return launch_early(swiglu_kernel, grid, kThreads, 0, (cudaStream_t)stream, args);
 }

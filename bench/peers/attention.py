@@ -5,7 +5,7 @@
     attention.py [decode] [prefill]      default: both
 
 PyTorch's SDPA (cuDNN and flash back ends) and, where it is installed, FlashAttention-3 (the fa3-fwd
-wheel, contiguous and paged).  One row a shape and engine: microseconds, and GB/s of KV or TFLOP/s.
+wheel, contiguous: it is built without paged caches).  One row a shape and engine: microseconds, and GB/s of KV or TFLOP/s.
 Random bf16 data; caches rotate so that L2 is cold; CUDA graphs; engines take turns, the median of
 ROUNDS counts.  A variant that does not run is left out and named.
 """
@@ -90,6 +90,7 @@ def over_cache(batch, rows, tokens):
     variants = {
         "sdpa cudnn": [sdpa(SDPBackend.CUDNN_ATTENTION, packed, k, v) for k, v in heads_first],
         "sdpa flash": [sdpa(SDPBackend.FLASH_ATTENTION, packed, k, v) for k, v in heads_first],
+        "sdpa cudnn gqa": [sdpa(SDPBackend.CUDNN_ATTENTION, q.transpose(1, 2), k, v) for k, v in heads_first],
     }
     if flash_attn_with_kvcache is not None:
         lens = torch.full((batch,), tokens, dtype=torch.int32, device="cuda")
@@ -97,15 +98,6 @@ def over_cache(batch, rows, tokens):
             variants[f"fa3 s{splits}"] = [
                 lambda k=k, v=v, s=splits: flash_attn_with_kvcache(q, k, v, cache_seqlens=lens, num_splits=s)
                 for k, v in pairs]
-        if tokens % 64 == 0:
-            pages = tokens // 64
-            table = torch.randperm(batch * pages, device="cuda").view(batch, pages).int()
-            for splits in (0, 1, 2, 4, 16):
-                variants[f"fa3 p64 s{splits}"] = [
-                    lambda k=k, v=v, s=splits: flash_attn_with_kvcache(
-                        q, k.view(-1, 64, HKV, D), v.view(-1, 64, HKV, D), cache_seqlens=lens, page_table=table,
-                        num_splits=s)
-                    for k, v in pairs]
     return measure(variants)
 
 

@@ -28,6 +28,11 @@ struct DecodeArgs {
     float scale_log2; // scale * log2(e)
     bool joins;       // the last CTA to finish a row joins it
     bool rotates;     // false: raw Q, for measuring what rotation costs
+    // Of the kernels of one lazy_decode: one that follows another needs nothing of it, and what came
+    // before is complete, because one that leads lets it start only then.
+    bool follows;
+    bool leads;
+    uint32_t prefetch_tiles; // of a CTA's first item, to L2 while the kernel before runs
     const uint32_t *block_ids;
     const decode_item *items;
     const uint32_t *n_units;
@@ -53,6 +58,23 @@ constexpr uint32_t kTokensMask = 0xffff;
 
 constexpr int kQueue = 4; // items between producer and query warps
 constexpr float kNoMaximum = -1e30f;
+
+// One arrival for what all lanes of a warp have done.  racecheck does not follow the other 31
+// through __syncwarp: with RACECHECK_ARRIVALS all of them arrive, and it sees the whole protocol.
+#ifdef RACECHECK_ARRIVALS
+constexpr int kWarpArrivals = 32;
+#else
+constexpr int kWarpArrivals = 1;
+#endif
+
+__device__ __forceinline__ void
+warp_arrive(uint32_t barrier)
+{
+    __syncwarp();
+    if (kWarpArrivals == 32 || (threadIdx.x & 31) == 0) {
+        mbarrier_arrive(barrier);
+    }
+}
 
 // Shared memory: ring, then rotated rows, then `scratch` of the kernel, then the small things.
 template <int D, int kStages, int kRows, int kBuffers, int kScratch>
@@ -116,15 +138,15 @@ struct DecodeShared {
         if (threadIdx.x == 0) {
             for (int i = 0; i < kStages; i++) {
                 mbarrier_init(full(i), 1);
-                mbarrier_init(empty(i), consumer_warps);
+                mbarrier_init(empty(i), consumer_warps * kWarpArrivals);
             }
             for (int i = 0; i < kBuffers; i++) {
-                mbarrier_init(q_full(i), query_warps);
-                mbarrier_init(q_empty(i), consumer_warps);
+                mbarrier_init(q_full(i), query_warps * kWarpArrivals);
+                mbarrier_init(q_empty(i), consumer_warps * kWarpArrivals);
             }
             for (int i = 0; i < kQueue; i++) {
                 mbarrier_init(item_full(i), 1);
-                mbarrier_init(item_empty(i), query_warps);
+                mbarrier_init(item_empty(i), query_warps * kWarpArrivals);
             }
             mbarrier_init_fence();
         }
@@ -169,21 +191,15 @@ struct Producer {
     const uint64_t policy;
     uint32_t stage, phase; // of the ring
     uint32_t sent;         // items to the query warps
+    uint32_t copied;       // tiles
     uint32_t unit;
     bool has_waited;
 
     __device__ __forceinline__ Producer(const DecodeArgs &a, const Shared &s)
         : args(a), shared(s), lane(threadIdx.x & 31), n_units(__ldg(a.n_units)),
-          policy(l2_evict_first()), stage(0), phase(0), sent(0), unit(blockIdx.x), has_waited(false)
+          policy(l2_evict_first()), stage(0), phase(0), sent(0), copied(0), unit(blockIdx.x),
+          has_waited(false)
     {}
-
-    __device__ __forceinline__ void wait_once()
-    {
-        if (!has_waited) {
-            wait_for_previous();
-            has_waited = true;
-        }
-    }
 
     __device__ __forceinline__ void tell_query_warps(const ItemWords &item, bool is_end)
     {
@@ -236,6 +252,24 @@ struct Producer {
         }
     }
 
+    // The ring is full and its consumers wait for the kernel before this one: the next tiles of the
+    // item go to L2 meanwhile.  Those whose page ids are at hand.
+    __device__ __forceinline__ void prefetch(const ItemWords &item, uint32_t tile, uint32_t ids)
+    {
+        const uint32_t tile_ids = DECODE_TILE >> args.page_shift;
+        const uint32_t window = (tile + 1) * tile_ids / 32 * 32; // that `ids` are of
+        const uint32_t page = window + lane;
+        const uint32_t first = (tile + 1) * tile_ids;
+
+        if (page >= first && page < first + args.prefetch_tiles * tile_ids
+            && page << args.page_shift < item.n_tokens()) {
+            const char *from = args.kv + (uint64_t)ids * args.block_bytes
+                               + (uint64_t)item.head() * args.head_bytes;
+            bulk_prefetch(from, args.head_bytes);
+            bulk_prefetch(from + args.v_offset, args.head_bytes);
+        }
+    }
+
     // All tiles of an item; meanwhile, a step a tile, the number, record and page ids of the next
     // one.  Returns whether there is one.
     __device__ __forceinline__ bool run(const ItemWords &item, uint32_t ids, ItemWords *next,
@@ -248,8 +282,9 @@ struct Producer {
         bool has_next = false;
         int step = 0;
 
-        if ((item.a.w & DECODE_ITEM_OWN) != 0) {
-            wait_once();
+        if ((item.a.w & DECODE_ITEM_OWN) != 0 && !has_waited && !args.follows) {
+            wait_for_previous();
+            has_waited = true;
         }
         for (uint32_t tile = 0; tile < n_tiles; tile++) {
             uint32_t id;
@@ -267,6 +302,9 @@ struct Producer {
                 id = __shfl_sync(~0u, ids, (tile * tile_ids + lane) & 31);
             }
             copy(item, tile, n_tiles, id);
+            if (++copied == Shared::stages && args.prefetch_tiles > 0) {
+                prefetch(item, tile, ids);
+            }
 
             const uint32_t left = n_tiles - 1 - tile;
             const bool is_chained = item.a.z != 0;
@@ -333,7 +371,7 @@ struct Producer {
                 args.counter[1] = 0;
             }
         }
-        wait_once();
+        wait_for_previous();
     }
 };
 
@@ -356,31 +394,44 @@ rotate_chunks(uint4 &lo, uint4 &hi, const float4 (&turn)[4])
     hi = make_uint4(b[0], b[1], b[2], b[3]);
 }
 
-// A few pairs of chunks a lane, with all their loads in flight.  Pair `first` + k * stride + lane
-// of an item's rows, row by row.
+// A few turns a lane, each for the same dims of up to 4 heads of a sharer, all loads in flight.
+// Turn `first` + k * stride + lane of an item: sharer by sharer, four heads by four, chunk by chunk.
 template <int D, typename Shared>
-struct QueryPairs {
-    static constexpr int kPairs = D / 16; // of a row
-    static constexpr int kTogether = 4;   // of a lane
+struct QueryTurns {
+    static constexpr int kPairs = D / 16; // of chunks, in a row
+    static constexpr int kHeads = 4;
+    static constexpr int kTogether = 2; // turns of a lane
 
     const DecodeArgs &args;
     const uint4 item; // sharers, n_sharers, kv head, is the end
     const uint32_t first, stride;
-    uint4 lo[kTogether], hi[kTogether];
+    uint4 lo[kTogether][kHeads], hi[kTogether][kHeads];
     float4 turn[kTogether][4];
     uint32_t q_row[kTogether];
 
-    __device__ __forceinline__ QueryPairs(const DecodeArgs &a, uint4 i, uint32_t f, uint32_t s)
+    __device__ __forceinline__ QueryTurns(const DecodeArgs &a, uint4 i, uint32_t f, uint32_t s)
         : args(a), item(i), first(f + (threadIdx.x & 31)), stride(s)
     {}
 
-    __device__ __forceinline__ uint32_t pair(int k) const
+    static __device__ __forceinline__ uint32_t quads(const DecodeArgs &args)
     {
-        return first + k * stride;
+        return (args.G + kHeads - 1) / kHeads;
+    }
+    __device__ __forceinline__ uint32_t sharer(int k) const
+    {
+        return (first + k * stride) / kPairs / quads(args);
+    }
+    __device__ __forceinline__ uint32_t head(int k) const // the first of its four
+    {
+        return (first + k * stride) / kPairs % quads(args) * kHeads;
+    }
+    __device__ __forceinline__ uint32_t chunk(int k) const
+    {
+        return (first + k * stride) % kPairs;
     }
     __device__ __forceinline__ bool is_valid(int k) const
     {
-        return pair(k) < item.y * args.G * kPairs;
+        return sharer(k) < item.y;
     }
 
     __device__ __forceinline__ void load_turns()
@@ -390,17 +441,15 @@ struct QueryPairs {
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
             if (is_valid(k)) {
-                uint2 sharer =
-                    __ldg((const uint2 *)args.sharers + item.x + pair(k) / kPairs / args.G);
-                q_row[k] = sharer.x;
-                angles[k] = sharer.y;
+                uint2 words = __ldg((const uint2 *)args.sharers + item.x + sharer(k));
+                q_row[k] = words.x;
+                angles[k] = words.y;
             }
         }
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
             if (is_valid(k) && args.rotates) {
-                const float4 *from =
-                    args.angles + (size_t)angles[k] * (D / 4) + pair(k) % kPairs * 4;
+                const float4 *from = args.angles + (size_t)angles[k] * (D / 4) + chunk(k) * 4;
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     turn[k][j] = __ldg(from + j);
@@ -413,13 +462,16 @@ struct QueryPairs {
     {
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
-            if (is_valid(k)) {
-                uint32_t head = item.z * args.G + pair(k) / kPairs % args.G;
-                const uint4 *from = (const uint4 *)args.q
-                                    + ((size_t)q_row[k] * args.H + head) * (D / 8)
-                                    + pair(k) % kPairs;
-                lo[k] = __ldcg(from);
-                hi[k] = __ldcg(from + kPairs);
+#pragma unroll
+            for (int h = 0; h < kHeads; h++) {
+                if (is_valid(k) && head(k) + h < args.G) {
+                    const uint4 *from =
+                        (const uint4 *)args.q
+                        + ((size_t)q_row[k] * args.H + item.z * args.G + head(k) + h) * (D / 8)
+                        + chunk(k);
+                    lo[k][h] = __ldcg(from);
+                    hi[k][h] = __ldcg(from + kPairs);
+                }
             }
         }
     }
@@ -429,17 +481,20 @@ struct QueryPairs {
     {
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
-            if (is_valid(k)) {
-                uint32_t row = pair(k) / kPairs;
-                uint32_t c = pair(k) % kPairs;
-                uint8_t *to = rows + row / 8 * Shared::kUnitBytes + row % 8 * 128;
+#pragma unroll
+            for (int h = 0; h < kHeads; h++) {
+                if (is_valid(k) && head(k) + h < args.G) {
+                    uint32_t row = sharer(k) * args.G + head(k) + h;
+                    uint32_t c = chunk(k);
+                    uint8_t *to = rows + row / 8 * Shared::kUnitBytes + row % 8 * 128;
 
-                if (args.rotates) {
-                    rotate_chunks(lo[k], hi[k], turn[k]);
+                    if (args.rotates) {
+                        rotate_chunks(lo[k][h], hi[k][h], turn[k]);
+                    }
+                    *(uint4 *)(to + ((c ^ row % 8) << 4)) = lo[k][h];
+                    c += kPairs;
+                    *(uint4 *)(to + c / 8 * 1024 + ((c % 8 ^ row % 8) << 4)) = hi[k][h];
                 }
-                *(uint4 *)(to + ((c ^ row % 8) << 4)) = lo[k];
-                c += kPairs;
-                *(uint4 *)(to + c / 8 * 1024 + ((c % 8 ^ row % 8) << 4)) = hi[k];
             }
         }
     }
@@ -450,9 +505,8 @@ template <int D, typename Shared>
 __device__ __forceinline__ void
 rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps)
 {
-    using Pairs = QueryPairs<D, Shared>;
-    const int lane = threadIdx.x & 31;
-    bool has_waited = false;
+    using Turns = QueryTurns<D, Shared>;
+    bool has_waited = args.follows;
 
     for (uint32_t i = 0;; i++) {
         const int slot = i % kQueue;
@@ -460,41 +514,39 @@ rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps
         const uint32_t free_phase = (i / Shared::buffers & 1) ^ 1;
         mbarrier_wait(shared.item_full(slot), i / kQueue & 1);
         const uint4 item = *shared.item(slot);
-        __syncwarp();
-        if (lane == 0) {
-            mbarrier_arrive(shared.item_empty(slot));
-        }
+        warp_arrive(shared.item_empty(slot));
         if (item.w != 0) {
             break;
         }
-        const uint32_t n_pairs = item.y * args.G * Pairs::kPairs;
+        const uint32_t n_turns = item.y * Turns::quads(args) * Turns::kPairs;
         bool is_free = false;
 
-        for (uint32_t first = warp * 32; first < n_pairs; first += warps * 32 * Pairs::kTogether) {
-            Pairs pairs(args, item, first, warps * 32);
+        for (uint32_t first = warp * 32; first < n_turns; first += warps * 32 * Turns::kTogether) {
+            Turns turns(args, item, first, warps * 32);
 
-            pairs.load_turns();
+            turns.load_turns();
             if (!has_waited) { // the angles are of the step, Q is of the kernel before
                 wait_for_previous();
                 has_waited = true;
+                if (args.leads) {
+                    let_next_start();
+                }
             }
-            pairs.load_rows();
+            turns.load_rows();
             if (!is_free) {
                 mbarrier_wait(shared.q_empty(buffer), free_phase);
                 is_free = true;
             }
-            pairs.store(shared.base + Shared::kQ + buffer * Shared::kRowsBytes);
+            turns.store(shared.base + Shared::kQ + buffer * Shared::kRowsBytes);
         }
         if (!is_free) {
             mbarrier_wait(shared.q_empty(buffer), free_phase);
         }
-        __syncwarp();
-        if (lane == 0) {
-            mbarrier_arrive(shared.q_full(buffer));
-        }
+        warp_arrive(shared.q_full(buffer));
     }
-    if (!has_waited) {
-        wait_for_previous();
+    wait_for_previous();
+    if (args.leads) {
+        let_next_start();
     }
 }
 

@@ -322,7 +322,9 @@ struct Rows16 {
         int stage = 0, buffer = 0;
         uint32_t phase = 0, q_phase = 0;
 
-        wait_for_previous(); // before anything is written
+        if (!args.follows) {
+            wait_for_previous(); // before anything is written
+        }
         for (;;) {
             mbarrier_wait(shared.full(stage), phase);
             const uint4 info = *shared.info(stage); // word, kv head, flush, n_sharers
@@ -337,10 +339,7 @@ struct Rows16 {
             if ((info.x & kNewDocument) != 0) {
                 mbarrier_wait(shared.q_full(buffer), q_phase);
                 load_q(buffer);
-                __syncwarp();
-                if (lane == 0) {
-                    mbarrier_arrive(shared.q_empty(buffer));
-                }
+                warp_arrive(shared.q_empty(buffer));
                 buffer ^= 1;
                 q_phase ^= buffer == 0;
             }
@@ -348,10 +347,7 @@ struct Rows16 {
             if (valid > 0) {
                 attend(stage, valid);
             }
-            __syncwarp();
-            if (lane == 0) {
-                mbarrier_arrive(shared.empty(stage));
-            }
+            warp_arrive(shared.empty(stage));
             if (++stage == Shared::stages) {
                 stage = 0;
                 phase ^= 1;
@@ -379,7 +375,9 @@ __global__ void __launch_bounds__(kRows16Threads, 2)
     const int warp = threadIdx.x >> 5;
 
     shared.init(kRows16Consumers, 1);
-    let_next_start();
+    if (!args.leads) {
+        let_next_start();
+    }
     if (warp == kRows16Consumers) {
         Producer<Rows16Shared<D>> producer(args, shared);
         producer.work();

@@ -196,7 +196,9 @@ struct Rows64 {
         int stage = 0;
         uint32_t phase = 0, q_phase = 0;
 
-        wait_for_previous(); // before anything is written
+        if (!args.follows) {
+            wait_for_previous(); // before anything is written
+        }
         for (;;) {
             mbarrier_wait(shared.full(stage), phase);
             const uint4 info = *shared.info(stage); // word, kv head, flush, n_sharers
@@ -208,20 +210,14 @@ struct Rows64 {
                 mbarrier_wait(shared.q_full(0), q_phase);
                 q_phase ^= 1;
                 load_q();
-                __syncwarp();
-                if (lane == 0) {
-                    mbarrier_arrive(shared.q_empty(0));
-                }
+                warp_arrive(shared.q_empty(0));
             }
             const int valid = (int)(info.x & kTokensMask);
             if (valid < DECODE_TILE) {
                 clear_values(stage, valid);
             }
             attend(stage, valid);
-            __syncwarp();
-            if (lane == 0) {
-                mbarrier_arrive(shared.empty(stage));
-            }
+            warp_arrive(shared.empty(stage));
             if (++stage == Shared::stages) {
                 stage = 0;
                 phase ^= 1;
@@ -245,7 +241,9 @@ __global__ void __launch_bounds__(Rows64Shape<kGroups>::kThreads, Rows64Shape<kG
     const int warp = threadIdx.x >> 5;
 
     shared.init(Shape::kConsumers, Shape::kQueryWarps);
-    let_next_start();
+    if (!args.leads) {
+        let_next_start();
+    }
     if (warp == Shape::kConsumers) {
         Producer<Rows64Shared<D, kGroups>> producer(args, shared);
         producer.work();

@@ -44,8 +44,8 @@ can_launch_early()
 
 template <typename Kernel, typename... Args>
 enum status
-launch_early(Kernel kernel, dim3 grid, uint32_t threads, size_t shared_bytes, cudaStream_t stream,
-             const Args &...args)
+launch(Kernel kernel, dim3 grid, uint32_t threads, size_t shared_bytes, cudaStream_t stream,
+       bool is_early, const Args &...args)
 {
     cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};
@@ -57,9 +57,17 @@ launch_early(Kernel kernel, dim3 grid, uint32_t threads, size_t shared_bytes, cu
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = can_launch_early() ? 1 : 0;
+    config.numAttrs = is_early && can_launch_early() ? 1 : 0;
     CU_TRY(cudaLaunchKernelEx(&config, kernel, args...));
     return ST_OK;
+}
+
+template <typename Kernel, typename... Args>
+enum status
+launch_early(Kernel kernel, dim3 grid, uint32_t threads, size_t shared_bytes, cudaStream_t stream,
+             const Args &...args)
+{
+    return launch(kernel, grid, threads, shared_bytes, stream, true, args...);
 }
 
 } // namespace
