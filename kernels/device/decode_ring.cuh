@@ -28,8 +28,8 @@ struct DecodeArgs {
     float scale_log2; // scale * log2(e)
     bool joins;       // the last CTA to finish a row joins it
     bool rotates;     // false: raw Q, for measuring what rotation costs
-    // Of the kernels of one lazy_decode: one that follows another needs nothing of it, and what came
-    // before is complete, because one that leads lets it start only then.
+    // Of the kernels of one lazy_decode: one that follows another needs nothing of it, and what
+    // came before is complete, because one that leads lets it start only then.
     bool follows;
     bool leads;
     uint32_t prefetch_tiles; // of a CTA's first item, to L2 while the kernel before runs
@@ -395,7 +395,8 @@ rotate_chunks(uint4 &lo, uint4 &hi, const float4 (&turn)[4])
 }
 
 // A few turns a lane, each for the same dims of up to 4 heads of a sharer, all loads in flight.
-// Turn `first` + k * stride + lane of an item: sharer by sharer, four heads by four, chunk by chunk.
+// Turn `first` + k * stride + lane of an item: sharer by sharer, four heads by four, chunk by
+// chunk.
 template <int D, typename Shared>
 struct QueryTurns {
     static constexpr int kPairs = D / 16; // of chunks, in a row
