@@ -4,8 +4,8 @@
 // Bound by: bytes of w, 2 N K, read once; cuBLASLt reaches 60 to 90% of the read rate on the
 // smaller projections, and no kernel of its can start to read weights while the kernel before ends.
 // Split: a CTA takes 16 rows of w (outputs) and all of K; its 8 warps share K and add up through
-// shared memory.  mma.sync m16n8k16 with w as A and up to 8 rows of x as B: the tensor cores make
-// 8 rows as cheap as one.
+// shared memory.  mma.sync m16n8k16 with w as A and 8 rows of x as B, once or twice: the tensor
+// cores make 16 rows as cheap as one.
 // Loads: k is permuted the same way in both operands, so that a thread's share of a fragment is 16
 // consecutive bytes: w goes from memory to fragments without shared memory, 16 loads in flight a
 // thread.  The first of them are issued before the kernel waits for its predecessor (launch.cuh).
@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kRows = 16;  // of w, a CTA
 constexpr int kTokens = 8; // rows of x, a tile
+constexpr int kTilesMax = 2;
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kChunk = 32; // of K: two k-steps of the tensor core
@@ -36,7 +37,8 @@ load_weights(const uint4 *from)
 // the 8 numbers from (lane % 4) * 8 on.
 struct Operands {
     const uint4 *w, *w8, *x;
-    bool is_token;
+    uint32_t pitch; // of a row, in 16-byte pieces
+    uint32_t M;
 };
 
 // Loads w of up to kFlight chunks of [at, end).
@@ -52,17 +54,20 @@ load_chunks(const Operands &from, uint32_t at, uint32_t end, uint4 (&w)[kFlight]
     }
 }
 
+// Adds their products with one tile of x.
 __device__ __forceinline__ void
-multiply_chunks(const Operands &from, uint32_t at, uint32_t end, const uint4 (&w)[kFlight][2],
-                float (&sum)[4])
+multiply_chunks(const Operands &from, uint32_t tile, uint32_t at, uint32_t end,
+                const uint4 (&w)[kFlight][2], float (&sum)[4])
 {
+    const bool is_token = tile * kTokens + threadIdx.x % 32 / 4 < from.M;
+    const uint4 *row = from.x + (size_t)tile * kTokens * from.pitch;
     uint4 x[kFlight];
 
 #pragma unroll
     for (int i = 0; i < kFlight; i++) {
         x[i] = make_uint4(0, 0, 0, 0);
-        if (at + i < end && from.is_token) {
-            x[i] = from.x[(at + i) * (kChunk / 8)];
+        if (at + i < end && is_token) {
+            x[i] = row[(at + i) * (kChunk / 8)];
         }
     }
 #pragma unroll
@@ -77,39 +82,47 @@ multiply_chunks(const Operands &from, uint32_t at, uint32_t end, const uint4 (&w
     }
 }
 
+template <int kTiles>
 __global__ void __launch_bounds__(kThreads, 2)
     gemm_small_kernel(const __grid_constant__ gemm_args args)
 {
-    __shared__ float s_sum[kWarps][kTokens][kRows];
+    __shared__ float s_sum[kWarps][kTiles * kTokens][kRows];
     const int warp = threadIdx.x >> 5;
     const int lane = threadIdx.x & 31;
     const uint32_t row = blockIdx.x * kRows + lane / 4;
-    const uint32_t pitch = args.K / 8; // of 16-byte pieces
+    const uint32_t pitch = args.K / 8;
     const uint32_t chunks = args.K / kChunk;
     const uint32_t end = chunks * (warp + 1) / kWarps;
     const Operands from = {(const uint4 *)args.w + (size_t)row * pitch + lane % 4,
                            (const uint4 *)args.w + (size_t)(row + 8) * pitch + lane % 4,
-                           (const uint4 *)args.x + (size_t)(lane / 4) * pitch + lane % 4,
-                           (uint32_t)lane / 4 < args.M};
+                           (const uint4 *)args.x + (size_t)(lane / 4) * pitch + lane % 4, pitch,
+                           args.M};
     uint32_t at = chunks * warp / kWarps;
-    float sum[4] = {};
+    float sum[kTiles][4] = {};
     uint4 w[kFlight][2];
 
     let_next_start();
     load_chunks(from, at, end, w);
     wait_for_previous();
     while (at < end) {
-        multiply_chunks(from, at, end, w, sum);
+#pragma unroll
+        for (int t = 0; t < kTiles; t++) {
+            multiply_chunks(from, t, at, end, w, sum[t]);
+        }
         at += kFlight;
         load_chunks(from, at, end, w);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        s_sum[warp][lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sum[i];
+    for (int t = 0; t < kTiles; t++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            s_sum[warp][t * kTokens + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sum[t][i];
+        }
     }
     __syncthreads();
-    const uint32_t token = threadIdx.x / kRows;
+    const uint32_t token = threadIdx.x / kRows; // one output a thread: 16 tokens are 256
     const uint32_t out = threadIdx.x % kRows;
+    static_assert(kTilesMax * kTokens * kRows == kThreads, "one output a thread");
     if (token < args.M) {
         float total = 0.0f;
 #pragma unroll
@@ -130,12 +143,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 extern "C" bool
 gemm_small_serves(struct gemm_args args)
 {
-    return args.M <= kTokens && args.N % kRows == 0 && args.K % kChunk == 0;
+    return args.M <= kTilesMax * kTokens && args.N % kRows == 0 && args.K % kChunk == 0;
 }
 
 extern "C" enum status
 gemm_small_cuda(struct gemm_args args, void *stream)
 {
-    return launch_early(gemm_small_kernel, dim3(args.N / kRows), kThreads, 0, (cudaStream_t)stream,
-                        args);
+    return launch_early(args.M <= kTokens ? gemm_small_kernel<1> : gemm_small_kernel<2>,
+                        dim3(args.N / kRows), kThreads, 0, (cudaStream_t)stream, args);
 }

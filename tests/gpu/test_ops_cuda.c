@@ -82,7 +82,7 @@ END_TEST
 
 START_TEST(gemm_equals_its_twin_for_every_bucket)
 {
-    const uint32_t Ms[] = {1, 2, 3, 16, 17, 100, 128, 513};
+    const uint32_t Ms[] = {1, 2, 3, 8, 9, 16, 17, 100, 128, 513};
 
     /* Under a sanitizer one: cuBLASLt's kernels are not what it looks for. */
     for (size_t i = 0; i < gpu_cases(1, sizeof(Ms) / sizeof(Ms[0])); i++) {
