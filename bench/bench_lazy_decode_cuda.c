@@ -425,9 +425,8 @@ bench_batches(void)
         struct variant v[] = {
             {.name = "default"},
             {.name = "fixed", .is_fixed = true},
-            {.name = "no prefetch", .tuning = {.prefetch_tiles = 1}},
-            {.name = "prefetch 4", .tuning = {.prefetch_tiles = 5}},
-            {.name = "prefetch 12", .tuning = {.prefetch_tiles = 13}},
+            {.name = "apart", .tuning = {.joins = 1}},
+            {.name = "in kernel", .tuning = {.joins = 2}},
             {.name = "unit 20", .tuning = {.unit_tiles = 20, .ctas_per_sm = 1, .joins = 2}},
             {.name = "1cta", .tuning = {.ctas_per_sm = 1, .static_percent = 100, .joins = 2}},
             {.name = "2cta", .tuning = {.ctas_per_sm = 2, .static_percent = 100, .joins = 2}},
@@ -490,8 +489,7 @@ bench_sharers(void)
                               {.name = "3 kinds", .tuning = {.widens = 2}},
                               {.name = "static", .tuning = {.static_percent = 100}},
                               {.name = "80+8", .tuning = {.static_percent = 80}},
-                              {.name = "unit 10", .tuning = {.unit_tiles = 10}},
-                              {.name = "prefetch", .tuning = {.prefetch_tiles = 9}}};
+                              {.name = "unit 10", .tuning = {.unit_tiles = 10}}};
         uint32_t n = is_sweep ? sizeof(v) / sizeof(v[0]) : 2;
 
         requests(32, 5, 4096, 64, u, true);

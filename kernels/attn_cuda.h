@@ -69,7 +69,6 @@ struct decode_device_plan {
     uint32_t ctas[DECODE_KINDS];
     uint32_t n_rows;
     uint32_t rows_max;
-    uint32_t prefetch_tiles;
     bool joins_in_kernel;
     bool is_first;     /* launch after begin_step: not to start early */
     bool is_unrotated; /* for measurements: attends with raw Q, which is wrong */

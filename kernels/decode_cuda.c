@@ -224,7 +224,6 @@ decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
     d->plan.n_rows = step->n_decode;
     d->plan.rows_max = plan.rows_max;
     d->plan.joins_in_kernel = plan.joins_in_kernel;
-    d->plan.prefetch_tiles = plan.prefetch_tiles;
     d->plan.is_unrotated = d->is_unrotated;
     d->plan.is_first = true;
     return ST_OK;
@@ -249,6 +248,5 @@ decode_cuda_shape(const struct decode_cuda *decode)
     for (int k = 0; k < DECODE_KINDS; k++) { /* none, one CTA a multiprocessor or two */
         shape |= plan->ctas[k] / decode->config.sm_count << (2 + 2 * k);
     }
-    shape |= plan->prefetch_tiles << 16;
     return plan->n_rows > 0 ? shape : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All streams end to end are dealt out in equal runs.  Little work (one or two requests): one CTA a
- * multiprocessor, and that is all, so that one wave does it.  More: two CTAs, and the last part of
+/* All streams end to end are dealt out in equal runs.  Little work: one CTA a multiprocessor, and
+ * that is all, so that one wave does it; one or a few requests: each stream in equal pieces.  More: two CTAs, and the last part of
  * each stream is left in short units that CTAs take when they are done: it evens out what no plan
  * can know.  Besides its tiles a run pays for each of its cuts. */
 #include "kernels/decode_plan.h"
@@ -17,8 +17,8 @@
 #define TAIL_TILES     8
 /* What writing the partials of a cut and starting the next costs, in tiles. */
 #define CUT_TILES 2
-/* Tiles a CTA asks into L2 beside its ring, where little work makes its start count. */
-#define PREFETCH_TILES 8
+/* CTAs for a stream from which on each has only pieces of one stream. */
+#define EVEN_CTAS 4
 /* Of a fixed cut: units of 1024 keys, longer ones where a sequence would have more units. */
 #define FIXED_TILES     16
 #define FIXED_UNITS_MAX 32
@@ -182,6 +182,42 @@ cut_tape(struct decode_planner *p, const struct decode_plan_work *work, enum dec
     }
 }
 
+/* Whether each stream gets at least a few CTAs of its own. */
+static bool
+is_even(const struct decode_planner *p, enum decode_kind kind, uint64_t tiles, uint32_t ctas)
+{
+    for (uint32_t g = 0; g < p->groups->n_groups; g++) {
+        const struct decode_group *group = &p->groups->groups[g];
+
+        if (group->kind == kind && (uint64_t)group->tiles * ctas < EVEN_CTAS * tiles) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Each stream in about equal pieces, in proportion no more than there are CTAs: a unit has one
+ * piece. */
+static void
+cut_even(struct decode_planner *p, const struct decode_plan_work *work, enum decode_kind kind,
+         uint64_t tiles, uint32_t ctas, uint32_t *n_units)
+{
+    for (uint32_t g = 0; g < p->groups->n_groups; g++) {
+        const struct decode_group *group = &p->groups->groups[g];
+        uint32_t pieces = (uint32_t)((uint64_t)group->tiles * ctas / tiles);
+
+        pieces = pieces < group->tiles ? pieces : group->tiles;
+        for (uint32_t head = 0; group->kind == kind && head < work->Hkv; head++) {
+            for (uint32_t i = 0; i < pieces; i++) {
+                uint32_t from = (uint32_t)((uint64_t)group->tiles * i / pieces);
+                uint32_t to = (uint32_t)((uint64_t)group->tiles * (i + 1) / pieces);
+
+                push_cut(p, (struct cut){g, head, from, to, (*n_units)++});
+            }
+        }
+    }
+}
+
 static uint64_t
 count_tiles(const struct decode_planner *p, const struct decode_plan_work *work,
             enum decode_kind kind)
@@ -217,6 +253,9 @@ cut_kind(struct decode_planner *p, const struct decode_plan_work *work, enum dec
     plan->ctas[kind] = tiles > 0 ? ctas : 0;
     if (tiles > 0 && (work->is_fixed || (tuning->unit_tiles > 0 && has_tails))) {
         cut_units(p, work, kind, 0, tuning->unit_tiles, &units);
+    } else if (tiles > 0 && is_little && tuning->static_percent == 0
+               && is_even(p, kind, tiles, ctas)) {
+        cut_even(p, work, kind, tiles, ctas, &units);
     } else if (tiles > 0) {
         uint32_t percent = or_else(tuning->static_percent, is_little ? 100 : STATIC_PERCENT);
 
@@ -225,11 +264,6 @@ cut_kind(struct decode_planner *p, const struct decode_plan_work *work, enum dec
         cut_units(p, work, kind, percent, or_else(tuning->tail_tiles, TAIL_TILES), &units);
     }
     plan->n_units[kind] = units;
-    if (tuning->prefetch_tiles > 0) {
-        plan->prefetch_tiles = tuning->prefetch_tiles - 1;
-    } else if (is_little) {
-        plan->prefetch_tiles = PREFETCH_TILES;
-    }
 }
 
 /* Groups and cuts; false: they do not fit. */
@@ -242,7 +276,6 @@ cut_all(struct decode_planner *p, const struct decode_plan_work *work, bool is_s
     p->n_slots = 0;
     p->slots_max = plan->slots_max;
     p->is_full = false;
-    plan->prefetch_tiles = 0;
     for (int kind = 0; kind < DECODE_KINDS; kind++) {
         cut_kind(p, work, (enum decode_kind)kind, has_tails, plan);
     }

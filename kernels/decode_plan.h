@@ -80,7 +80,6 @@ struct decode_tuning {
     uint32_t static_percent; /* of every stream: dealt out beforehand, the rest in short units */
     uint32_t tail_tiles;     /* of those */
     uint32_t joins;          /* 1: always a kernel of its own joins; 2: the last CTA, if it can */
-    uint32_t prefetch_tiles; /* to L2 before the kernel before has ended, plus 1 */
     uint32_t widens;         /* 2: what fits 16 rows keeps its kind beside tiles of 64 */
 };
 
@@ -116,9 +115,8 @@ struct decode_plan {
     uint32_t ctas[DECODE_KINDS]; /* to launch; 0: the kind has no work */
     uint32_t n_sharers;
     uint32_t n_slots;
-    uint32_t rows_max;       /* packed rows of the fullest tile of DECODE_ROWS_16 */
-    uint32_t prefetch_tiles; /* of a CTA, to L2 */
-    bool joins_in_kernel;    /* the last CTA to finish a row joins it */
+    uint32_t rows_max;    /* packed rows of the fullest tile of DECODE_ROWS_16 */
+    bool joins_in_kernel; /* the last CTA to finish a row joins it */
 };
 
 /* Enough for every step of these bounds when nothing is shared; sharing that does not fit is left

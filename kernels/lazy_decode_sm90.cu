@@ -112,7 +112,6 @@ arguments(const attn_desc &desc, const void *q, void *out, const decode_device_p
     args.scale_log2 = desc.scale * 1.4426950408889634f;
     args.joins = plan.joins_in_kernel;
     args.rotates = !plan.is_unrotated;
-    args.prefetch_tiles = plan.prefetch_tiles;
     args.block_ids = desc.block_ids;
     args.sharers = plan.sharers;
     args.flushes = plan.flushes;

@@ -32,7 +32,6 @@ struct DecodeArgs {
     // came before is complete, because one that leads lets it start only then.
     bool follows;
     bool leads;
-    uint32_t prefetch_tiles; // of a CTA's first item, to L2 while the kernel before runs
     const uint32_t *block_ids;
     const decode_item *items;
     const uint32_t *n_units;
@@ -191,14 +190,12 @@ struct Producer {
     const uint64_t policy;
     uint32_t stage, phase; // of the ring
     uint32_t sent;         // items to the query warps
-    uint32_t copied;       // tiles
     uint32_t unit;
     bool has_waited;
 
     __device__ __forceinline__ Producer(const DecodeArgs &a, const Shared &s)
         : args(a), shared(s), lane(threadIdx.x & 31), n_units(__ldg(a.n_units)),
-          policy(l2_evict_first()), stage(0), phase(0), sent(0), copied(0), unit(blockIdx.x),
-          has_waited(false)
+          policy(l2_evict_first()), stage(0), phase(0), sent(0), unit(blockIdx.x), has_waited(false)
     {}
 
     __device__ __forceinline__ void tell_query_warps(const ItemWords &item, bool is_end)
@@ -252,24 +249,6 @@ struct Producer {
         }
     }
 
-    // The ring is full and its consumers wait for the kernel before this one: the next tiles of the
-    // item go to L2 meanwhile.  Those whose page ids are at hand.
-    __device__ __forceinline__ void prefetch(const ItemWords &item, uint32_t tile, uint32_t ids)
-    {
-        const uint32_t tile_ids = DECODE_TILE >> args.page_shift;
-        const uint32_t window = (tile + 1) * tile_ids / 32 * 32; // that `ids` are of
-        const uint32_t page = window + lane;
-        const uint32_t first = (tile + 1) * tile_ids;
-
-        if (page >= first && page < first + args.prefetch_tiles * tile_ids
-            && page << args.page_shift < item.n_tokens()) {
-            const char *from = args.kv + (uint64_t)ids * args.block_bytes
-                               + (uint64_t)item.head() * args.head_bytes;
-            bulk_prefetch(from, args.head_bytes);
-            bulk_prefetch(from + args.v_offset, args.head_bytes);
-        }
-    }
-
     // All tiles of an item; meanwhile, a step a tile, the number, record and page ids of the next
     // one.  Returns whether there is one.
     __device__ __forceinline__ bool run(const ItemWords &item, uint32_t ids, ItemWords *next,
@@ -302,9 +281,6 @@ struct Producer {
                 id = __shfl_sync(~0u, ids, (tile * tile_ids + lane) & 31);
             }
             copy(item, tile, n_tiles, id);
-            if (++copied == Shared::stages && args.prefetch_tiles > 0) {
-                prefetch(item, tile, ids);
-            }
 
             const uint32_t left = n_tiles - 1 - tile;
             const bool is_chained = item.a.z != 0;
@@ -394,45 +370,32 @@ rotate_chunks(uint4 &lo, uint4 &hi, const float4 (&turn)[4])
     hi = make_uint4(b[0], b[1], b[2], b[3]);
 }
 
-// A few turns a lane, each for the same dims of up to 4 heads of a sharer, all loads in flight.
-// Turn `first` + k * stride + lane of an item: sharer by sharer, four heads by four, chunk by
-// chunk.
+// A few pairs of chunks a lane, with all their loads in flight.  Pair `first` + k * stride + lane of
+// an item's rows, row by row.  (Loading a sharer's angles once for its heads leaves most lanes idle
+// where one request is alone: tried, 1.5 us slower there and no faster elsewhere.)
 template <int D, typename Shared>
-struct QueryTurns {
-    static constexpr int kPairs = D / 16; // of chunks, in a row
-    static constexpr int kHeads = 4;
-    static constexpr int kTogether = 2; // turns of a lane
+struct QueryPairs {
+    static constexpr int kPairs = D / 16; // of a row
+    static constexpr int kTogether = 4;   // of a lane
 
     const DecodeArgs &args;
     const uint4 item; // sharers, n_sharers, kv head, is the end
     const uint32_t first, stride;
-    uint4 lo[kTogether][kHeads], hi[kTogether][kHeads];
+    uint4 lo[kTogether], hi[kTogether];
     float4 turn[kTogether][4];
     uint32_t q_row[kTogether];
 
-    __device__ __forceinline__ QueryTurns(const DecodeArgs &a, uint4 i, uint32_t f, uint32_t s)
+    __device__ __forceinline__ QueryPairs(const DecodeArgs &a, uint4 i, uint32_t f, uint32_t s)
         : args(a), item(i), first(f + (threadIdx.x & 31)), stride(s)
     {}
 
-    static __device__ __forceinline__ uint32_t quads(const DecodeArgs &args)
+    __device__ __forceinline__ uint32_t pair(int k) const
     {
-        return (args.G + kHeads - 1) / kHeads;
-    }
-    __device__ __forceinline__ uint32_t sharer(int k) const
-    {
-        return (first + k * stride) / kPairs / quads(args);
-    }
-    __device__ __forceinline__ uint32_t head(int k) const // the first of its four
-    {
-        return (first + k * stride) / kPairs % quads(args) * kHeads;
-    }
-    __device__ __forceinline__ uint32_t chunk(int k) const
-    {
-        return (first + k * stride) % kPairs;
+        return first + k * stride;
     }
     __device__ __forceinline__ bool is_valid(int k) const
     {
-        return sharer(k) < item.y;
+        return pair(k) < item.y * args.G * kPairs;
     }
 
     __device__ __forceinline__ void load_turns()
@@ -442,15 +405,17 @@ struct QueryTurns {
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
             if (is_valid(k)) {
-                uint2 words = __ldg((const uint2 *)args.sharers + item.x + sharer(k));
-                q_row[k] = words.x;
-                angles[k] = words.y;
+                uint2 sharer =
+                    __ldg((const uint2 *)args.sharers + item.x + pair(k) / kPairs / args.G);
+                q_row[k] = sharer.x;
+                angles[k] = sharer.y;
             }
         }
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
             if (is_valid(k) && args.rotates) {
-                const float4 *from = args.angles + (size_t)angles[k] * (D / 4) + chunk(k) * 4;
+                const float4 *from =
+                    args.angles + (size_t)angles[k] * (D / 4) + pair(k) % kPairs * 4;
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     turn[k][j] = __ldg(from + j);
@@ -463,16 +428,13 @@ struct QueryTurns {
     {
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
-#pragma unroll
-            for (int h = 0; h < kHeads; h++) {
-                if (is_valid(k) && head(k) + h < args.G) {
-                    const uint4 *from =
-                        (const uint4 *)args.q
-                        + ((size_t)q_row[k] * args.H + item.z * args.G + head(k) + h) * (D / 8)
-                        + chunk(k);
-                    lo[k][h] = __ldcg(from);
-                    hi[k][h] = __ldcg(from + kPairs);
-                }
+            if (is_valid(k)) {
+                uint32_t head = item.z * args.G + pair(k) / kPairs % args.G;
+                const uint4 *from = (const uint4 *)args.q
+                                    + ((size_t)q_row[k] * args.H + head) * (D / 8)
+                                    + pair(k) % kPairs;
+                lo[k] = __ldcg(from);
+                hi[k] = __ldcg(from + kPairs);
             }
         }
     }
@@ -482,20 +444,17 @@ struct QueryTurns {
     {
 #pragma unroll
         for (int k = 0; k < kTogether; k++) {
-#pragma unroll
-            for (int h = 0; h < kHeads; h++) {
-                if (is_valid(k) && head(k) + h < args.G) {
-                    uint32_t row = sharer(k) * args.G + head(k) + h;
-                    uint32_t c = chunk(k);
-                    uint8_t *to = rows + row / 8 * Shared::kUnitBytes + row % 8 * 128;
+            if (is_valid(k)) {
+                uint32_t row = pair(k) / kPairs;
+                uint32_t c = pair(k) % kPairs;
+                uint8_t *to = rows + row / 8 * Shared::kUnitBytes + row % 8 * 128;
 
-                    if (args.rotates) {
-                        rotate_chunks(lo[k][h], hi[k][h], turn[k]);
-                    }
-                    *(uint4 *)(to + ((c ^ row % 8) << 4)) = lo[k][h];
-                    c += kPairs;
-                    *(uint4 *)(to + c / 8 * 1024 + ((c % 8 ^ row % 8) << 4)) = hi[k][h];
+                if (args.rotates) {
+                    rotate_chunks(lo[k], hi[k], turn[k]);
                 }
+                *(uint4 *)(to + ((c ^ row % 8) << 4)) = lo[k];
+                c += kPairs;
+                *(uint4 *)(to + c / 8 * 1024 + ((c % 8 ^ row % 8) << 4)) = hi[k];
             }
         }
     }
@@ -506,7 +465,7 @@ template <int D, typename Shared>
 __device__ __forceinline__ void
 rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps)
 {
-    using Turns = QueryTurns<D, Shared>;
+    using Pairs = QueryPairs<D, Shared>;
     bool has_waited = args.follows;
 
     for (uint32_t i = 0;; i++) {
@@ -519,13 +478,13 @@ rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps
         if (item.w != 0) {
             break;
         }
-        const uint32_t n_turns = item.y * Turns::quads(args) * Turns::kPairs;
+        const uint32_t n_pairs = item.y * args.G * Pairs::kPairs;
         bool is_free = false;
 
-        for (uint32_t first = warp * 32; first < n_turns; first += warps * 32 * Turns::kTogether) {
-            Turns turns(args, item, first, warps * 32);
+        for (uint32_t first = warp * 32; first < n_pairs; first += warps * 32 * Pairs::kTogether) {
+            Pairs pairs(args, item, first, warps * 32);
 
-            turns.load_turns();
+            pairs.load_turns();
             if (!has_waited) { // the angles are of the step, Q is of the kernel before
                 wait_for_previous();
                 has_waited = true;
@@ -533,12 +492,12 @@ rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps
                     let_next_start();
                 }
             }
-            turns.load_rows();
+            pairs.load_rows();
             if (!is_free) {
                 mbarrier_wait(shared.q_empty(buffer), free_phase);
                 is_free = true;
             }
-            turns.store(shared.base + Shared::kQ + buffer * Shared::kRowsBytes);
+            pairs.store(shared.base + Shared::kQ + buffer * Shared::kRowsBytes);
         }
         if (!is_free) {
             mbarrier_wait(shared.q_empty(buffer), free_phase);

@@ -112,16 +112,6 @@ bulk_load(uint32_t shared, const void *global, uint32_t bytes, uint32_t barrier,
                  : "memory");
 }
 
-// `bytes` (a multiple of 16) of global memory to L2.
-__device__ __forceinline__ void
-bulk_prefetch(const void *global, uint32_t bytes)
-{
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
-                 :
-                 : "l"(global), "r"(bytes)
-                 : "memory");
-}
-
 // Ordinary writes to shared memory before, bulk copies and wgmma on the same bytes after.
 __device__ __forceinline__ void
 fence_proxy_async()
