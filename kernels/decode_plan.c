@@ -11,8 +11,10 @@
 #include "common/mem.h"
 #include "kernels/decode_group.h"
 
-/* Tiles a multiprocessor up to which work counts as little. */
+/* Work counts as little up to so many tiles a multiprocessor, in no more than a stream for so many
+ * of them. */
 #define LITTLE_TILES   40
+#define LITTLE_STREAMS 4
 #define STATIC_PERCENT 90
 #define TAIL_TILES     8
 /* What writing the partials of a cut and starting the next costs, in tiles. */
@@ -231,6 +233,19 @@ count_tiles(const struct decode_planner *p, const struct decode_plan_work *work,
     return tiles;
 }
 
+static bool
+is_little(const struct decode_planner *p, const struct decode_plan_work *work,
+          enum decode_kind kind)
+{
+    uint32_t streams = 0;
+
+    for (uint32_t g = 0; g < p->groups->n_groups; g++) {
+        streams += p->groups->groups[g].kind == kind ? work->Hkv : 0;
+    }
+    return streams * LITTLE_STREAMS <= work->sm_count
+           && count_tiles(p, work, kind) <= (uint64_t)LITTLE_TILES * work->sm_count;
+}
+
 static uint32_t
 or_else(uint32_t value, uint32_t otherwise)
 {
@@ -245,19 +260,21 @@ cut_kind(struct decode_planner *p, const struct decode_plan_work *work, enum dec
     const struct decode_tuning *tuning = &work->tuning;
     uint64_t tiles = count_tiles(p, work, kind);
     uint32_t units = 0;
-    bool is_little = tiles <= (uint64_t)LITTLE_TILES * work->sm_count;
-    uint32_t per_sm = kind == DECODE_ROWS_128 ? 1 : or_else(tuning->ctas_per_sm, is_little ? 1 : 2);
-    uint32_t ctas = per_sm * work->sm_count;
+    bool is_one_wave = is_little(p, work, kind);
+    uint32_t per_sm = or_else(tuning->ctas_per_sm, is_one_wave ? 1 : 2);
+    uint32_t ctas = (kind == DECODE_ROWS_128 ? 1 : per_sm) * work->sm_count;
 
     p->cut_first[kind] = p->n_cuts;
     plan->ctas[kind] = tiles > 0 ? ctas : 0;
     if (tiles > 0 && (work->is_fixed || (tuning->unit_tiles > 0 && has_tails))) {
         cut_units(p, work, kind, 0, tuning->unit_tiles, &units);
-    } else if (tiles > 0 && is_little && tuning->static_percent == 0
+    } else if (tiles > 0 && is_one_wave && tuning->static_percent == 0
                && is_even(p, kind, tiles, ctas)) {
         cut_even(p, work, kind, tiles, ctas, &units);
     } else if (tiles > 0) {
-        uint32_t percent = or_else(tuning->static_percent, is_little ? 100 : STATIC_PERCENT);
+        /* A cut of a wide tile is many partials: no short units. */
+        bool is_static = is_one_wave || kind != DECODE_ROWS_16;
+        uint32_t percent = or_else(tuning->static_percent, is_static ? 100 : STATIC_PERCENT);
 
         percent = has_tails ? percent : 100;
         cut_tape(p, work, kind, percent, ctas, &units);
@@ -406,13 +423,10 @@ static void
 finish_plan(const struct decode_planner *p, const struct decode_plan_work *work,
             struct decode_plan *plan)
 {
-    bool is_little =
-        count_tiles(p, work, DECODE_ROWS_16) <= (uint64_t)LITTLE_TILES * work->sm_count;
-
     /* One request waits for its join wherever it happens; many overlap theirs with a launch. */
-    plan->joins_in_kernel = plan->n_units[DECODE_ROWS_64] == 0
-                            && plan->n_units[DECODE_ROWS_128] == 0
-                            && (work->tuning.joins == 0 ? is_little : work->tuning.joins == 2);
+    plan->joins_in_kernel =
+        plan->n_units[DECODE_ROWS_64] == 0 && plan->n_units[DECODE_ROWS_128] == 0
+        && (work->tuning.joins == 0 ? is_little(p, work, DECODE_ROWS_16) : work->tuning.joins == 2);
     for (uint32_t i = 0; i < work->n_seqs * work->Hkv; i++) {
         plan->joins_in_kernel = plan->joins_in_kernel && plan->joins[i].count > 0;
     }

@@ -389,9 +389,6 @@ gemm_cuda_run(struct gemm_cuda *gemm, struct gemm_args args, void *stream)
     if (args.K % 8 != 0 || args.N % 8 != 0) {
         return ERR(ST_INVALID, "gemm: N %u and K %u must be multiples of 8", args.N, args.K);
     }
-    if (gemm->is_deterministic) {
-        return multiply_fixed(gemm, args, (cudaStream_t)stream);
-    }
-    return gemm_small_serves(args) ? gemm_small_cuda(args, stream)
-                                   : multiply_any(gemm, args, (cudaStream_t)stream);
+    return gemm->is_deterministic ? multiply_fixed(gemm, args, (cudaStream_t)stream)
+                                  : multiply_any(gemm, args, (cudaStream_t)stream);
 }

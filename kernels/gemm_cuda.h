@@ -26,10 +26,6 @@ void gemm_cuda_destroy(struct gemm_cuda **gemm);
 /* Enqueues on `stream` (a cudaStream_t).  The first use of a shape measures and synchronises. */
 enum status gemm_cuda_run(struct gemm_cuda *gemm, struct gemm_args args, void *stream);
 
-/* What serves products of few rows, without a state: see gemm_small.cu. */
-bool gemm_small_serves(struct gemm_args args);
-enum status gemm_small_cuda(struct gemm_args args, void *stream);
-
 #ifdef __cplusplus
 }
 #endif

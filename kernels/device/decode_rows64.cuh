@@ -59,6 +59,13 @@ struct Rows64 {
         : args(a), shared(s), warp(threadIdx.x >> 5), lane(threadIdx.x & 31)
     {
         reset();
+        // Not needed: the first tile loads them.  But without a value on entry ptxas 13.0 gave
+        // these registers to P in the loop (D = 64), and every tile but a document's first was
+        // wrong.
+#pragma unroll
+        for (int k = 0; k < D / 16; k++) {
+            q[k][0] = q[k][1] = q[k][2] = q[k][3] = 0;
+        }
     }
 
     __device__ __forceinline__ void reset()
