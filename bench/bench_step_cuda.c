@@ -3,9 +3,9 @@
  * 20,544 tokens each, document encoding, and the query of an all-hot request; each beside its floor
  * (kernels.md 2: bytes over this run's copy bandwidth, or flops at 790 TFLOP/s).
  *
- * With --deterministic as a worker computes then: the difference is its cost.  With --zipf other
- * steps: requests over 5 of 1000 documents each, drawn by a Zipf law, documents read together and
- * apart.
+ * With --deterministic as a worker computes then: the difference is its cost.  With --decode only
+ * the decode steps.  With --zipf other steps: requests over 5 of 1000 documents each, drawn by a
+ * Zipf law, documents read together and apart.
  *
  * Times are host wall-clock of llama_forward plus llama_sample, as a worker's step sees it. */
 #include <math.h>
@@ -380,7 +380,7 @@ open_llama(const struct weights_plan *plan, void *weights, void *kv, struct kv_l
 }
 
 static void
-bench_plain(void)
+bench_plain(bool is_decode_only)
 {
     bench_decode(1);
     bench_decode(2);
@@ -388,6 +388,9 @@ bench_plain(void)
     bench_decode(8);
     bench_decode(16);
     bench_decode(32);
+    if (is_decode_only) {
+        return;
+    }
     bench_query();
     bench_encode(512);
     bench_encode(1024);
@@ -432,7 +435,7 @@ main(int argc, char **argv)
         open_llama(&plan, weights, kv, layout, SEQS_MAX);
         bench_zipf_all(false, ms);
     } else {
-        bench_plain();
+        bench_plain(argc == 2 && strcmp(argv[1], "--decode") == 0);
     }
     llama_destroy(&llama);
     ops_destroy(&ops);
