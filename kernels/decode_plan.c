@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All streams end to end are dealt out in equal runs.  Little work: one CTA a multiprocessor, and
- * that is all, so that one wave does it; one or a few requests: each stream in equal pieces.  More: two CTAs, and the last part of
- * each stream is left in short units that CTAs take when they are done: it evens out what no plan
- * can know.  Besides its tiles a run pays for each of its cuts. */
+ * that is all, so that one wave does it; one or a few requests: each stream in equal pieces.  More:
+ * two CTAs, and the last part of each stream is left in short units that CTAs take when they are
+ * done: it evens out what no plan can know.  Besides its tiles a run pays for each of its cuts. */
 #include "kernels/decode_plan.h"
 
 #include <assert.h>

@@ -370,9 +370,9 @@ rotate_chunks(uint4 &lo, uint4 &hi, const float4 (&turn)[4])
     hi = make_uint4(b[0], b[1], b[2], b[3]);
 }
 
-// A few pairs of chunks a lane, with all their loads in flight.  Pair `first` + k * stride + lane of
-// an item's rows, row by row.  (Loading a sharer's angles once for its heads leaves most lanes idle
-// where one request is alone: tried, 1.5 us slower there and no faster elsewhere.)
+// A few pairs of chunks a lane, with all their loads in flight.  Pair `first` + k * stride + lane
+// of an item's rows, row by row.  (Loading a sharer's angles once for its heads leaves most lanes
+// idle where one request is alone: tried, 1.5 us slower there and no faster elsewhere.)
 template <int D, typename Shared>
 struct QueryPairs {
     static constexpr int kPairs = D / 16; // of a row
