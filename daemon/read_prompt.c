@@ -472,8 +472,7 @@ apply_reuse(struct work *work, Kvasir__V1__ReuseMode mode)
                                           : (enum reuse_mode)(mode - 1));
 }
 
-/* The answer goes on after what an earlier attempt has brought.  Drawing the same again takes the
- * same seed, and only who named it knows it. */
+/* The answer goes on after what an earlier attempt has brought; drawn again with the same seed. */
 static enum status
 read_resume(struct work *work, const Kvasir__V1__GenerateRequest *request)
 {

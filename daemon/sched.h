@@ -280,6 +280,7 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(requests_refused, "requests refused: too large for the pool or the context, queue full")     \
     X(requests_failed, "requests ended by an error")                                               \
     X(deadlines_passed, "requests ended by their deadline")                                        \
+    X(requests_hopeless, "of those, requests not started because no time was left for an answer")  \
     X(clients_gone, "requests ended because nobody listened any more")                             \
     X(requests_preempted, "times a request gave its blocks back to another")                       \
     X(requests_passed, "times a waiting request was overtaken by a later one")                     \

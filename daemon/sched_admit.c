@@ -423,6 +423,12 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     if (sched_refuse_quarantined(sched, session, now_us)) {
         return REFUSED;
     }
+    if (sched_is_hopeless(sched, session, now_us)) {
+        sched->counters.requests_hopeless++;
+        sched_close(sched, now_us, session, SCHED_END_DEADLINE, NULL,
+                    "too little time is left for an answer");
+        return REFUSED;
+    }
     if (sched_never_fits(sched, session)) {
         sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
         return REFUSED;

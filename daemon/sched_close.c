@@ -84,6 +84,9 @@ sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum 
     action->usage = session_usage(session, sched->config.block_tokens, now_us);
     session->has_answered = end == SCHED_END_OK;
     count_end(sched, session, end, now_us);
+    if (end == SCHED_END_OK) {
+        sched_pace_note(sched, session, now_us);
+    }
     session_move(session, SESSION_CLOSE);
     if (session->state == SESSION_ENDED) {
         sched_unawait(sched, session);

@@ -9,6 +9,7 @@
  *   sched_turns.c  own blocks kept for follow-ups, and found by them
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
+ *   sched_pace.c   who has no time left
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
  *
@@ -49,11 +50,18 @@ struct build {
     bool is_dropping; /* StopBuild is sent */
 };
 
+/* Means over answers that ended well (sched_pace.c). */
+struct pace {
+    uint64_t answers;
+    uint64_t token_us_16, tokens_16; /* sixteenths */
+};
+
 struct sched {
     struct sched_config config;
     struct kvpool *pool;
     struct traffic *traffic;
     struct ttft ttft;
+    struct pace pace;
     struct catalog *catalog; /* of the pool; NULL: none */
     struct htab sessions;
     struct htab builds;
@@ -154,7 +162,8 @@ bool sched_try_admit(struct sched *sched, struct session *session, uint64_t now_
 
 /* Adds wants for earlier turns that a request may begin with, and lists their blocks. */
 void sched_find_turns(const struct sched *sched, struct session *session);
-/* Leaves the own blocks of a request that has ended well to its follow-up; its worker has let go. */
+/* Leaves the own blocks of a request that has ended well to its follow-up; its worker has let go.
+ */
 void sched_keep_turn(struct sched *sched, struct session *session);
 
 /* sched_room.c */
@@ -175,6 +184,13 @@ bool sched_is_suspicious(const struct sched *sched, const struct session *sessio
 void sched_begin_alone(struct sched *sched, struct session *session);
 void sched_end_alone(struct sched *sched, struct session *session);
 void sched_note_progress(struct sched *sched, struct session *session);
+
+/* sched_pace.c */
+
+/* An answer has ended well. */
+void sched_pace_note(struct sched *sched, const struct session *session, uint64_t now_us);
+/* Were it started now, it would hardly end before its deadline. */
+bool sched_is_hopeless(const struct sched *sched, const struct session *session, uint64_t now_us);
 
 /* sched_close.c */
 

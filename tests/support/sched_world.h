@@ -69,8 +69,8 @@ struct dockey world_doc_key(uint32_t doc);
 uint64_t world_submit(struct world *world, struct world_ask ask);
 /* Offers a document to be encoded in idle time; its end is that of the request returned. */
 uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
-/* What operators do to a document: pin it (for ttl_us, 0: until unpinned), unpin it, forget it, give
- * it another priority.  Refusals are fine; what was refused had no effect. */
+/* What operators do to a document: pin it (for ttl_us, 0: until unpinned), unpin it, forget it,
+ * give it another priority.  Refusals are fine; what was refused had no effect. */
 enum world_wish {
     WORLD_PIN,
     WORLD_UNPIN,
