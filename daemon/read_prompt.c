@@ -8,6 +8,7 @@
 #include <openssl/rand.h>
 
 #include "common/mem.h"
+#include "daemon/read_resume.h"
 #include "daemon/registry.h"
 #include "daemon/sched.h"
 #include "daemon/segment.h"
@@ -472,34 +473,6 @@ apply_reuse(struct work *work, Kvasir__V1__ReuseMode mode)
                                           : (enum reuse_mode)(mode - 1));
 }
 
-/* The answer goes on after what an earlier attempt has brought; drawn again with the same seed. */
-static enum status
-read_resume(struct work *work, const Kvasir__V1__GenerateRequest *request)
-{
-    const Kvasir__V1__Resume *resume = request->resume;
-    const struct sampling *sampling = &work->prompt.sampling;
-
-    if (resume == NULL || resume->n_token_ids == 0) {
-        return ST_OK;
-    }
-    if (resume->n_token_ids >= sampling->max_tokens) {
-        return ERR(ST_INVALID, "resume with %zu tokens: max_tokens is %u", resume->n_token_ids,
-                   sampling->max_tokens);
-    }
-    if (sampling->temperature > 0 && !request->sampling->has_seed) {
-        return ERR(ST_INVALID, "resume of a drawn answer needs the seed that it was drawn with");
-    }
-    TRY(segment_check_ids(work->reader->vocab_size, resume->token_ids, resume->n_token_ids));
-    work->prompt.resume_ids =
-        mem_dup(resume->token_ids, resume->n_token_ids * sizeof(resume->token_ids[0]));
-    if (work->prompt.resume_ids == NULL) {
-        return ERR(ST_NO_MEMORY, "no memory for %zu tokens", resume->n_token_ids);
-    }
-    work->prompt.resume_count = (uint32_t)resume->n_token_ids;
-    work->prompt.resume_text_bytes = resume->text_bytes;
-    return ST_OK;
-}
-
 /* Chats are followed up, raw requests where they say so. */
 static enum status
 name_turn(struct work *work, const Kvasir__V1__GenerateRequest *request)
@@ -525,7 +498,7 @@ read_generate(struct work *work, const Kvasir__V1__GenerateRequest *request, uin
     TRY(read_salt(work, request->has_salt, request->salt));
     TRY(read_sampling(request->sampling, work->reader->vocab_size, &work->prompt.sampling));
     work->prompt.sampling.ignore_end = request->ignore_end;
-    TRY(read_resume(work, request));
+    TRY(read_resume(request, work->reader->vocab_size, &work->prompt));
     TRY(request->n_messages > 0 ? read_chat(work, request) : read_raw(work, request));
     if (tokens_count(work->prompt.query) == 0) {
         return ERR(ST_INVALID, "the query is empty: an answer needs a token to start from");
