@@ -401,7 +401,57 @@ START_TEST(every_named_policy_is_found_and_no_other)
 }
 END_TEST
 
-CHECK_MAIN("kvpool_lives", a_cancelled_builders_work_goes_on_for_those_who_wait,
+START_TEST(own_blocks_that_are_kept_are_a_document_whose_head_is_enough)
+{
+    struct kvpool *pool = new_pool(10);
+    struct dockey key = named("turn");
+    struct kvpool_claim *first = claim(pool, NULL, 0, 5, 1);
+    struct kvpool_want wants[2] = {want("turn", 12), want("absent", 8)};
+    uint32_t ids[12], own, resident;
+    struct kvpool_stats stats;
+
+    for (uint32_t i = 0; i < 12; i++) {
+        ids[i] = 100 + i;
+    }
+    const uint32_t *blocks = kvpool_claim_blocks(first, &own);
+    const uint32_t second_block = blocks[1], last_block = blocks[4];
+
+    ck_assert_int_eq(kvpool_keep_own(pool, first, 1, 3, &key, ids, 7), ST_OK);
+    kvpool_check(pool);
+    blocks = kvpool_claim_blocks(first, &own);
+    ck_assert_uint_eq(own, 2);
+    ck_assert_uint_eq(blocks[1], last_block);
+    kvpool_claim_release(pool, &first, 0);
+
+    const struct kvpool_doc *turn = kvpool_find(pool, &key);
+
+    ck_assert_ptr_nonnull(turn);
+    ck_assert_mem_eq(kvpool_doc_ids(turn), ids, sizeof(ids));
+    ck_assert_uint_eq(kvpool_doc_blocks(turn, &resident)[0], second_block);
+    ck_assert_uint_eq(kvpool_evict(pool, 2), 2);
+    /* One block of three is left; who says that this is enough neither builds nor is counted. */
+    wants[0].is_optional = wants[0].is_uncounted = true;
+    wants[1].is_optional = wants[1].is_uncounted = true;
+    struct kvpool_claim *reader = claim(pool, wants, 2, 9, 2);
+
+    kvpool_check(pool);
+    ck_assert_uint_eq(wants[0].tokens_ready, 4);
+    ck_assert(!wants[0].must_build && !wants[1].must_build);
+    ck_assert_ptr_null(wants[1].doc);
+    kvpool_stats(pool, &stats);
+    ck_assert_uint_eq(stats.blocks_free, 0);
+    ck_assert_uint_eq(stats.blocks_evictable, 0);
+    ck_assert_uint_eq(stats.turns_kept, 1);
+    ck_assert_uint_eq(stats.doc_hits + stats.tokens_missed, 0);
+    kvpool_claim_release(pool, &reader, 0);
+    kvpool_check(pool);
+    ck_assert_uint_eq(kvpool_evict(pool, 9), 1);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
+CHECK_MAIN("kvpool_lives", own_blocks_that_are_kept_are_a_document_whose_head_is_enough,
+           a_cancelled_builders_work_goes_on_for_those_who_wait,
            a_lost_workers_blocks_are_quarantined_until_it_is_gone,
            an_abandoned_document_is_fenced_when_its_last_reference_goes,
            a_fence_lifted_before_the_last_reference_goes_keeps_nothing,
