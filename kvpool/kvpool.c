@@ -8,8 +8,8 @@
  * - A document's list of blocks has room for all of it from the start.  So it never moves, and a
  *   reader of the head may keep the pointer while a builder appends the tail.
  * - A referenced document is never a victim, so it cannot lose blocks; a building one always has a
- *   reference.  Hence "partly resident" and "referenced" together mean "being built" or
- *   "abandoned".
+ *   reference.  Hence "partly resident" and "referenced" together mean "being built",
+ *   "abandoned", or a turn, of which any head is enough.
  * - Blocks that a lost process may still write are quarantined as they are, with the list that
  *   names them: giving blocks up allocates nothing. */
 #include "kvpool/kvpool.h"
