@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Multi-turn: a follow-up whose documents and earlier turns are the same begins with the blocks that
- * those have left.
+/* Multi-turn: a follow-up whose documents and earlier turns are the same begins with the blocks
+ * that those have left.
  *
  * What a request leaves is its own whole blocks, query and answer, under the name of the first of
  * them; a name covers all ids from the documents on (prompt.h).  So a conversation is a chain: each

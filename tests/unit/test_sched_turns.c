@@ -141,7 +141,7 @@ START_TEST(what_was_evicted_of_a_turn_is_computed_again_and_kept_behind_the_rest
 
     say(&talk, 30, 1000);
     ask(world, &talk, (struct world_ask){0}, 3); /* 8 blocks: 32 tokens */
-    world_evict(world, 3); /* a turn goes before the documents under it */
+    world_evict(world, 3);                       /* a turn goes before the documents under it */
     say(&talk, 1, 2000);
     const struct world_request *second = ask(world, &talk, (struct world_ask){0}, 2);
 
