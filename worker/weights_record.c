@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels/gemm_cpu.h"
 #include "model/file_map.h"
 
 #define RECORD_MAGIC 0x317468676965776bull /* "kweight1", little-endian */
@@ -11,7 +12,7 @@
 struct record {
     uint64_t magic;
     uint64_t bytes;         /* of the weights before it */
-    uint8_t plan[32];       /* SHA-256 of the type and the places */
+    uint8_t plan[32];       /* SHA-256 of the type, the order and the places */
     uint8_t checkpoint[32]; /* its fingerprint */
     uint8_t check[32];      /* SHA-256 of what stands before */
 };
@@ -31,15 +32,17 @@ weights_record_arena_bytes(const struct weights_plan *plan)
 }
 
 static enum status
-make_record(const struct weights_plan *plan, const uint8_t checkpoint[32],
-            struct record *record_out)
+make_record(const struct device_kind *kind, const struct weights_plan *plan,
+            const uint8_t checkpoint[32], struct record *record_out)
 {
-    uint64_t places[2 + 2 * WEIGHT_KINDS] = {plan->type, plan->bytes};
+    /* Rows that lie packed, side by side; 0: they lie as they are. */
+    uint64_t panel = kind->pack_weight == NULL ? 0 : GEMM_PANEL;
+    uint64_t places[3 + 2 * WEIGHT_KINDS] = {plan->type, plan->bytes, panel};
     struct record record = {.magic = RECORD_MAGIC, .bytes = plan->bytes};
 
     for (size_t i = 0; i < WEIGHT_KINDS; i++) {
-        places[2 + 2 * i] = plan->base[i];
-        places[3 + 2 * i] = plan->stride[i];
+        places[3 + 2 * i] = plan->base[i];
+        places[4 + 2 * i] = plan->stride[i];
     }
     TRY(file_map_digest("the plan of the weights", places, sizeof(places), record.plan));
     memcpy(record.checkpoint, checkpoint, sizeof(record.checkpoint));
@@ -55,7 +58,7 @@ weights_record_write(const struct device_kind *kind, const struct weights_plan *
 {
     struct record record;
 
-    TRY(make_record(plan, checkpoint, &record));
+    TRY(make_record(kind, plan, checkpoint, &record));
     return kind->write((char *)arena + record_offset(plan), &record, sizeof(record));
 }
 
@@ -65,7 +68,7 @@ weights_record_check(const struct device_kind *kind, const struct weights_plan *
 {
     struct record want, found;
 
-    TRY(make_record(plan, checkpoint, &want));
+    TRY(make_record(kind, plan, checkpoint, &want));
     TRY(kind->read(&found, (const char *)arena + record_offset(plan), sizeof(found)));
     if (memcmp(&found, &want, sizeof(want)) == 0) {
         return ST_OK;

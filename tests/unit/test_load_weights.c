@@ -6,6 +6,7 @@
 #include "tests/support/check_main.h"
 #include "tests/support/engine_rig.h"
 #include "worker/load_weights.h"
+#include "worker/weights_record.h"
 
 static float *
 make_dummy(uint64_t seed, struct model_config *config, struct weights_plan *plan)
@@ -99,5 +100,27 @@ START_TEST(a_dummy_answers_text_through_its_byte_tokenizer)
 }
 END_TEST
 
+/* A worker of another version may order the same weights in another way. */
+START_TEST(weights_in_another_order_are_not_mapped)
+{
+    struct device_kind plain = device_cpu;
+    struct model_config config;
+    struct weights_plan plan;
+    float *memory = make_dummy(3, &config, &plan);
+    uint8_t fingerprint[32] = {7};
+    uint8_t *arena = calloc(1, weights_record_arena_bytes(&plan));
+
+    plain.pack_weight = NULL;
+    ck_assert_int_eq(weights_record_write(&device_cpu, &plan, fingerprint, arena), ST_OK);
+    ck_assert_int_eq(weights_record_check(&device_cpu, &plan, fingerprint, arena), ST_OK);
+    ck_assert_int_eq(weights_record_check(&plain, &plan, fingerprint, arena), ST_INVALID);
+    ck_assert_str_eq(status_detail(),
+                     "the weights arena holds weights that another version laid out");
+    free(arena);
+    free(memory);
+}
+END_TEST
+
 CHECK_MAIN("load_weights", norms_of_a_dummy_are_1_and_every_matrix_is_random_in_its_own_way,
-           the_seed_is_the_model, a_dummy_answers_text_through_its_byte_tokenizer)
+           the_seed_is_the_model, weights_in_another_order_are_not_mapped,
+           a_dummy_answers_text_through_its_byte_tokenizer)
