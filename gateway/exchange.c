@@ -20,7 +20,7 @@ exchange_new(struct server *server, struct MHD_Connection *connection)
         return NULL;
     }
     (void)pthread_mutex_init(&exchange->lock, NULL);
-    exchange->references = 1;
+    atomic_init(&exchange->references, 1);
     exchange->server = server;
     exchange->connection = connection;
     exchange->arrival_us = clock_now_us();
@@ -44,19 +44,13 @@ destroy(struct exchange *exchange)
 void
 exchange_hold(struct exchange *exchange)
 {
-    (void)pthread_mutex_lock(&exchange->lock);
-    exchange->references++;
-    (void)pthread_mutex_unlock(&exchange->lock);
+    (void)atomic_fetch_add(&exchange->references, 1);
 }
 
 void
 exchange_release(struct exchange *exchange)
 {
-    (void)pthread_mutex_lock(&exchange->lock);
-    bool is_last = --exchange->references == 0;
-
-    (void)pthread_mutex_unlock(&exchange->lock);
-    if (is_last) {
+    if (atomic_fetch_sub(&exchange->references, 1) == 1) {
         destroy(exchange);
     }
 }
@@ -140,7 +134,7 @@ start_call(struct exchange *exchange, enum method_id method, const ProtobufCMess
     *call = (struct exchange_call){.exchange = exchange, .index = index, .on_reply = reply_fn};
     TRY(hub_call(exchange->server->hub, &to_hub, &call->id));
     exchange->call_count++;
-    exchange->references++;
+    exchange_hold(exchange);
     return ST_OK;
 }
 

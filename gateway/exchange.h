@@ -11,6 +11,7 @@
 #define GATEWAY_EXCHANGE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -47,7 +48,7 @@ enum exchange_phase {
 
 struct exchange {
     pthread_mutex_t lock;
-    unsigned references;
+    atomic_uint references; /* not under the lock: it is taken before, with a connection's held */
     struct server *server;
     struct MHD_Connection *connection; /* NULL: the HTTP library is done */
     const struct route *route;

@@ -219,7 +219,7 @@ make_response(struct exchange *exchange)
         response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,
                                                      reader_next, exchange, reader_free);
         if (response != NULL) {
-            exchange->references++;
+            exchange_hold(exchange);
             (void)MHD_add_response_header(response, "Cache-Control", "no-cache");
             (void)MHD_add_response_header(response, "X-Accel-Buffering", "no");
         }
