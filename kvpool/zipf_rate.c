@@ -33,13 +33,15 @@ zipf_log2(float x)
 float
 zipf_exp2(float x)
 {
-    float whole = floorf(x), f = x - whole, power;
-    int32_t bits;
+    float f, power;
+    int32_t whole, bits;
 
     if (x < -120.0f) {
         return 0.0f;
     }
-    bits = ((int32_t)whole + 127) << 23;
+    whole = (int32_t)x - (x < (float)(int32_t)x); /* floorf is a call without SSE4.1 */
+    f = x - (float)whole;
+    bits = (whole + 127) << 23;
     memcpy(&power, &bits, sizeof(power));
     return power
            * (1.000003f + f * (0.692973f + f * (0.241604f + f * (0.051745f + f * 0.0136703f))));
