@@ -14,7 +14,7 @@
 #define STEP_BYTES   8
 #define PAGE         4096
 #define RAW_BYTES    (64u << 10)
-#define HEAD_BYTES   (2u * PAGE) /* head and workers; the policy's state follows, and is left alone */
+#define HEAD_BYTES   (2u * PAGE) /* head and workers; the state that follows is left alone */
 
 static void
 require(int is_true)
@@ -47,7 +47,8 @@ take_step(struct catalog *catalog, uint8_t *memory, size_t bytes, const uint8_t 
     case 0: catalog_lend(catalog, block, s[6]); break;
     case 1: catalog_clear(catalog, block); break;
     case 2:
-        memory[(s[1] * 65536u + s[2] * 256u + s[3]) % bytes] ^= (uint8_t)(1u << s[4] % 8);
+        at = (s[1] * 65536u + s[2] * 256u + s[3]) % (bytes - CATALOG_STATE_BYTES);
+        memory[at < HEAD_BYTES ? at : at + CATALOG_STATE_BYTES] ^= (uint8_t)(1u << s[4] % 8);
         break;
     default: catalog_write(catalog, block, &record, NULL); catalog_seal(catalog, block, s[6], s[7]);
     }
