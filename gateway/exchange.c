@@ -229,10 +229,11 @@ exchange_begin_stream(struct exchange *exchange)
 void
 exchange_flush(struct exchange *exchange)
 {
+    size_t unread = exchange->out.length - exchange->sent;
+
     exchange->written_us = clock_now_us();
-    if (exchange->out.has_failed || exchange->out.length > STREAM_BYTES_MAX) {
-        log_warn("stream_dropped", "request=%s unread_bytes=%zu", exchange->id,
-                 exchange->out.length);
+    if (exchange->out.has_failed || unread > STREAM_BYTES_MAX) {
+        log_warn("stream_dropped", "request=%s unread_bytes=%zu", exchange->id, unread);
         give_up(exchange);
         return;
     }

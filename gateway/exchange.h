@@ -64,6 +64,7 @@ struct exchange {
     const char *content_type;
     uint32_t retry_after_s;
     struct text out;
+    size_t sent;         /* of it, of a stream; cut off now and then */
     uint64_t written_us; /* when `out` last grew */
     bool is_ended;       /* of a stream: nothing follows `out` */
     bool is_handled;     /* the handler has run */

@@ -177,6 +177,22 @@ connection_of(struct MHD_Connection *mhd)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+/* What is sent is dropped when it is the larger part, so that each byte moves a few times at most. */
+static size_t
+take_out(struct exchange *exchange, char *buffer, size_t bytes_max)
+{
+    size_t left = exchange->out.length - exchange->sent;
+    size_t length = left < bytes_max ? left : bytes_max;
+
+    memcpy(buffer, exchange->out.bytes + exchange->sent, length);
+    exchange->sent += length;
+    if (exchange->sent > exchange->out.length / 2) {
+        text_drop(&exchange->out, exchange->sent);
+        exchange->sent = 0;
+    }
+    return length;
+}
+
 /* Gives the HTTP library the next piece of a stream; sleeps when there is none. */
 static ssize_t
 reader_next(void *opaque, uint64_t position, char *buffer, size_t bytes_max)
@@ -188,12 +204,8 @@ reader_next(void *opaque, uint64_t position, char *buffer, size_t bytes_max)
     (void)pthread_mutex_lock(&exchange->lock);
     if (exchange->is_gone || atomic_load(&exchange->server->must_stop)) {
         result = MHD_CONTENT_READER_END_WITH_ERROR;
-    } else if (exchange->out.length > 0) {
-        size_t length = exchange->out.length < bytes_max ? exchange->out.length : bytes_max;
-
-        memcpy(buffer, exchange->out.bytes, length);
-        text_drop(&exchange->out, length);
-        result = (ssize_t)length;
+    } else if (exchange->out.length > exchange->sent) {
+        result = (ssize_t)take_out(exchange, buffer, bytes_max);
     } else if (exchange->is_ended) {
         result = MHD_CONTENT_READER_END_OF_STREAM;
     } else {

@@ -167,6 +167,8 @@ START_TEST(a_client_that_closes_its_half_is_taken_for_gone)
     (void)http_wait_body(http, "Hello");
     http_shut_down(http);
     ck_assert(!http_wait_end(http));
+    /* A call that goes behind the Cancel. */
+    gateway_wait_metric(&f.gateway, "kvasir_http_client_aborts_total", 1);
     ck_assert_uint_eq(fake_daemon_cancels(f.daemon), 1);
     http_close(&http);
     gateway_teardown(&f);
