@@ -177,7 +177,7 @@ connection_of(struct MHD_Connection *mhd)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* What is sent is dropped when it is the larger part, so that each byte moves a few times at most. */
+/* What is sent is dropped when it is the larger part: each byte moves a few times at most. */
 static size_t
 take_out(struct exchange *exchange, char *buffer, size_t bytes_max)
 {
