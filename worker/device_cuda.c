@@ -36,10 +36,13 @@ free_bytes_cuda(uint64_t *bytes_out)
     return ST_OK;
 }
 
+/* From pageable memory cudaMemcpy returns before the last bytes are on the device; the arena may be
+ * made read-only right after, and what comes then is a fault that the next call reports. */
 static enum status
 write_cuda(void *memory, const void *host, size_t bytes)
 {
-    if (cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) != cudaSuccess) {
+    if (cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) != cudaSuccess
+        || cudaStreamSynchronize(NULL) != cudaSuccess) {
         return ERR(ST_DEVICE, "copying %zu bytes to the device: %s", bytes,
                    cudaGetErrorString(cudaGetLastError()));
     }
