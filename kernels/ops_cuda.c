@@ -538,7 +538,7 @@ make_decode(struct cuda_state *state, uint32_t sm_count)
     const struct ops_config *config = &state->config;
 
     if (config->is_portable || config->is_deterministic
-        || config->H / config->Hkv > (config->D == 64 ? 16 : DECODE_GROUP_MAX)) {
+        || config->H / config->Hkv > DECODE_GROUP_MAX) {
         return ST_OK;
     }
     return decode_cuda_new(
@@ -549,8 +549,7 @@ make_decode(struct cuda_state *state, uint32_t sm_count)
             .seqs_max = config->seqs_max,
             .segs_max = config->segs_max,
             .sm_count = sm_count,
-            /* Tiles of more than 16 rows with heads of 64 wait for a run on a device. */
-            .is_shared = !config->is_unshared && !config->has_fixed_cuts && config->D == 128,
+            .is_shared = !config->is_unshared && !config->has_fixed_cuts,
             .is_fixed = config->has_fixed_cuts,
             .partials = state->partials,
             .partials_bytes =
