@@ -109,12 +109,12 @@ notify_store(const char *name, int fd)
 }
 
 enum status
-notify_unstore(const char *name)
+notify_unstore(const char *name, bool may_wait)
 {
     char lines[NOTIFY_NAME_BYTES + 32];
 
     (void)snprintf(lines, sizeof(lines), "FDSTOREREMOVE=1\nFDNAME=%s", name);
-    return send_lines(lines, -1, true);
+    return send_lines(lines, -1, may_wait);
 }
 
 /* A number of the environment, or 0; that of another process's pid says nothing to us. */

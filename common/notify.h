@@ -9,6 +9,7 @@
 #ifndef COMMON_NOTIFY_H
 #define COMMON_NOTIFY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,8 +29,8 @@ enum status notify_send(const char *lines);
  * a pool that is not kept is lost. */
 enum status notify_store(const char *name, int fd);
 
-/* Has it dropped again. */
-enum status notify_unstore(const char *name);
+/* Has it dropped again.  `may_wait` as for READY; not at a service's end, when all is dropped. */
+enum status notify_unstore(const char *name, bool may_wait);
 
 /* One that an earlier process of this service gave to be kept; close-on-exec, the receiver's. */
 struct notify_fd {

@@ -173,7 +173,7 @@ adopt_pool(struct kvasird *d)
         if (st == ST_OK) {
             return take_over(d);
         }
-        estate_give_up(&d->estate);
+        estate_give_up(&d->estate, true);
         estate_close(&d->estate);
     }
     if (st == ST_UNAVAILABLE) {

@@ -180,7 +180,7 @@ drop_rest(struct notify_fd *fds, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (fds[i].fd >= 0 && is_ours(&fds[i])) {
-            (void)notify_unstore(fds[i].name); /* then it lasts until the unit stops */
+            (void)notify_unstore(fds[i].name, true); /* then it lasts until the unit stops */
         }
         fd_close(&fds[i].fd);
     }
@@ -193,8 +193,8 @@ drop_taken(struct estate *e, const char *catalog_name)
     char why[256];
 
     (void)snprintf(why, sizeof(why), "%s", status_detail());
-    (void)notify_unstore(catalog_name);
-    estate_give_up(e);
+    (void)notify_unstore(catalog_name, true);
+    estate_give_up(e, true);
     estate_close(e);
     return ERR(ST_INVALID, "%s", why);
 }
@@ -314,7 +314,7 @@ estate_make(const struct catalog_pool *pool, const int arena_fds[2], struct esta
 /* --- its end ---------------------------------------------------------------------------------- */
 
 void
-estate_give_up(const struct estate *e)
+estate_give_up(const struct estate *e, bool may_wait)
 {
     char name[NOTIFY_NAME_BYTES];
 
@@ -323,8 +323,7 @@ estate_give_up(const struct estate *e)
     }
     for (enum part part = PART_CATALOG; part < PARTS; part++) {
         name_part(part, catalog_pool(e->catalog)->id, name);
-        (void)notify_unstore(
-            name); /* a supervisor that does not listen drops it when we are gone */
+        (void)notify_unstore(name, may_wait); /* else it drops it when we are gone */
     }
 }
 

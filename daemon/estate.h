@@ -45,8 +45,9 @@ enum status estate_make(const struct catalog_pool *pool, const int arena_fds[2],
 /* The arenas' fds, which are the caller's from now on. */
 void estate_take_arenas(struct estate *estate, int fds_out[2]);
 
-/* Has the supervisor drop what it keeps: the pool ends with this process. */
-void estate_give_up(const struct estate *estate);
+/* Has the supervisor drop what it keeps: the pool ends with this process.  `may_wait` for a
+ * supervisor that is behind: not at our own end. */
+void estate_give_up(const struct estate *estate, bool may_wait);
 
 /* Closes what is held here; what is kept elsewhere stays.  ESTATE_NONE is fine. */
 void estate_close(struct estate *estate);

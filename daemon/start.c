@@ -350,7 +350,7 @@ static void
 end_estate(struct kvasird *d)
 {
     if (!d->leaves_pool) {
-        estate_give_up(&d->estate);
+        estate_give_up(&d->estate, false);
     }
     estate_close(&d->estate);
 }
