@@ -42,6 +42,9 @@ struct ops_config {
     bool is_portable;
     bool is_unshared;
     bool has_fixed_cuts;
+    /* cuda: lazy_prefill by wgmma on sm_90a.  Off by default: a test of it does not end on a device
+     * (kernels/README.md).  $KVASIR_CUDA_WGMMA_PREFILL=1 sets it. */
+    bool has_wgmma_prefill;
     /* cuda: the model's attention and the bounds of a step, for what begin_step prepares */
     uint32_t H;
     uint32_t Hkv;

@@ -574,8 +574,9 @@ make_prefill(struct cuda_state *state, uint32_t sm_count, enum part part)
         .partials = state->partials,
         .partials_max = state->partials_max,
     };
-    enum status st =
-        config->is_portable ? ST_UNAVAILABLE : prefill_cuda_new(&wanted, &state->prefill[part]);
+    enum status st = config->is_portable || !config->has_wgmma_prefill
+                         ? ST_UNAVAILABLE
+                         : prefill_cuda_new(&wanted, &state->prefill[part]);
 
     return st == ST_UNAVAILABLE ? ST_OK : st; /* then the portable kernels do it */
 }
