@@ -1,5 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // lazy_prefill on Hopper.
+//
+// Off by default (ops.h, has_wgmma_prefill): on a device the test of rising maxima does not end at
+// full size; kernels/README.md has what is known.
+//
+// Bound by: tensor cores, 4 * D flops a visible key and query head; a 128 x 128 tile of K and V
+// (64 KiB at D = 128) feeds 8.4 MFLOP, which also asks 5.6 TB/s of L2 at 700 TFLOP/s.
+//
+// Split.  prefill_plan.h: a task is 128 packed rows (tokens x heads of a group, which read the same
+// keys) against a run of keys; each multiprocessor runs one CTA with a list of tasks as one stream
+// of key tiles, so that the next task's first product is issued with the last one of the task
+// before.
+//
+// Who does what (384 threads): warp 0 copies pages of K and V as they lie in the pool (ck8 is
+// wgmma's swizzle) into rings of 3 and 2 tiles, and writes beside each K tile what it is; warps
+// 1 to 3 rotate Q, one segment ahead; two warpgroups compute 64 rows each and take turns on the
+// tensor cores, one's softmax beside the other's products.  72 registers and 216.
+//
+// Rotation.  Once a (row tile, segment), from raw Q in float32 with angles computed in float64,
+// into the other of two buffers; the first of a CTA is rotated by the consumers, who have nothing
+// else to do then.  It takes about 4 us (inferred from 512 rows over 80 segments of 256 keys), so
+// segments of two tiles and fewer wait for it.
+//
+// No maximum in the loop.  P = 2^(scale S - reference), and the reference of a row is the maximum
+// of its first tile.  The sum of P that a thread needs anyway says whether that will do: while it
+// is at most 2^20, nothing can overflow and bf16 rounds as it always does.  Where it is more (or
+// NaN), that row, and no other, takes the maximum of the tile as its reference: the warp computes
+// its S again with mma.sync from Q and K, which still lie in shared memory.  Data that does this
+// often is met by taking maxima in the loop for the next 16 tiles (step, hot); measured at its
+// worst, each tile above the last by more than 2^20, that is 0.78 to 0.81 of FlashAttention-3 on
+// ordinary data.
+//
+// The same bits in any company (is_fixed): references are renewed row by row, hidden keys add exact
+// zeros, no maxima are taken for neighbours' sake, cuts follow the documents.
+//
+// Tails.  Keys behind a segment's end are masked by selection; rows of V there are overwritten with
+// zeros in shared memory, since 0 times NaN is NaN.
+//
+// What ptxas needs (read the machine code after every change; tests/sass.sh): the loop over plain
+// tiles free of branches but the one check, its conditions told to be uniform by votes (else wgmma
+// descriptors go through vector registers), waits inside one asm block, and no accumulator touched
+// in a branch while products run (C7514).
+//
+// Measured, tried and dropped: kernels/README.md; tables in
+// bench/results/2026-11-29-lazy-prefill.md. Source: LazyAttention (2026), sec. 3; FlashAttention-2
+// and -3 for the online softmax and the two warpgroups in turn.
 #include "kernels/lazy_prefill_sm90.h"
 
 #include "kernels/device/launch.cuh"
