@@ -367,13 +367,24 @@ process_signal(const struct process *process, int signo)
     ck_assert_int_eq(kill(process->pid, signo), 0);
 }
 
+/* Reads on, as a supervisor does: what ends takes back what it had stored, and waits to be heard. */
+static void
+await_end(struct process *process)
+{
+    struct pollfd fds[2] = {{.fd = process->pidfd, .events = POLLIN},
+                            {.fd = process->notify, .events = POLLIN}};
+
+    do {
+        ck_assert_msg(poll(fds, 2, timeout_ms()) > 0, "%s does not end", process->program);
+        process_read_notify(process);
+    } while (fds[0].revents == 0);
+}
+
 int
 process_wait(struct process *process)
 {
-    struct pollfd fd = {.fd = process->pidfd, .events = POLLIN};
-
     if (!process->has_ended) {
-        ck_assert_msg(poll(&fd, 1, timeout_ms()) == 1, "%s does not end", process->program);
+        await_end(process);
         ck_assert_int_eq(waitpid(process->pid, &process->status, 0), process->pid);
         process->has_ended = true;
     }
