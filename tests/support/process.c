@@ -367,7 +367,8 @@ process_signal(const struct process *process, int signo)
     ck_assert_int_eq(kill(process->pid, signo), 0);
 }
 
-/* Reads on, as a supervisor does: what ends takes back what it had stored, and waits to be heard. */
+/* Reads on, as a supervisor does: what ends takes back what it had stored, and waits to be heard.
+ */
 static void
 await_end(struct process *process)
 {
