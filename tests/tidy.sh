@@ -25,7 +25,7 @@ client: common proto
 # What kernels/ops.h includes is an operation, but for the headers that only describe data.
 kernel_data='attn_desc kv_layout'
 
-files() { # PATTERN...: the tracked files, or all of them where there is no git
+files() { # PATTERN...: the tracked files, or all but what is built (distcheck: _build) where there is no git
     if [ -e .git ]; then
         git ls-files -- "$@"
     else
@@ -33,7 +33,7 @@ files() { # PATTERN...: the tracked files, or all of them where there is no git
         for pattern in "$@"; do
             expr+=(-o -path "./$pattern" -o -path "./*/$pattern")
         done
-        find . -type f \( "${expr[@]:1}" \) -not -path './build*' -not -name '*.pb-c.*' \
+        find . -type f \( "${expr[@]:1}" \) -not -path './build*' -not -path './_build/*' -not -name '*.pb-c.*' \
             -not -name aclocal.m4 | sed 's|^\./||'
     fi | sort
 }
