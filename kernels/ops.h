@@ -19,6 +19,8 @@
 #include "common/status.h"
 #include "kernels/embed.h"
 #include "kernels/gemm.h"
+#include "kernels/kv_checksum.h"
+#include "kernels/kv_compare.h"
 #include "kernels/lazy_decode.h"
 #include "kernels/lazy_prefill.h"
 #include "kernels/rmsnorm.h"
@@ -96,6 +98,8 @@ struct ops {
      * after the wait for a mark behind it. */
     enum status (*upload)(const struct ops *, void *memory, const void *host, size_t bytes);
     enum status (*download)(const struct ops *, void *host, const void *memory, size_t bytes);
+    /* Every byte of it becomes `byte`; enqueued. */
+    enum status (*fill)(const struct ops *, void *memory, int byte, size_t bytes);
     /* Waits for all that was enqueued. */
     enum status (*finish)(const struct ops *);
     /* mark remembers what was enqueued until now, wait waits for that: the one synchronisation of a
@@ -121,6 +125,8 @@ struct ops {
     enum status (*gemm)(const struct ops *, struct gemm_args);
     enum status (*rope_append)(const struct ops *, struct rope_append_args);
     enum status (*rope_copy)(const struct ops *, struct rope_copy_args);
+    enum status (*kv_checksum)(const struct ops *, struct kv_checksum_args);
+    enum status (*kv_compare)(const struct ops *, struct kv_compare_args);
     enum status (*lazy_prefill)(const struct ops *, struct lazy_prefill_args);
     /* The partials of lazy_decode and their merge into row i of `out` (like args.q) for seqs[i],
      * whose row_first is i.  A device may split the keys its own way and leave args.o and ml alone.

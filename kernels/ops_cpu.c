@@ -73,6 +73,30 @@ cpu_rope_copy(const struct ops *ops, struct rope_copy_args args)
 }
 
 static enum status
+kv_checksum_unit(const void *job, uint32_t unit)
+{
+    return kv_checksum_rows(job, unit, unit + 1);
+}
+
+static enum status
+cpu_kv_checksum(const struct ops *ops, struct kv_checksum_args args)
+{
+    return threads_run(threads_of(ops), args.N, kv_checksum_unit, &args);
+}
+
+static enum status
+kv_compare_unit(const void *job, uint32_t unit)
+{
+    return kv_compare_rows(job, unit, unit + 1);
+}
+
+static enum status
+cpu_kv_compare(const struct ops *ops, struct kv_compare_args args)
+{
+    return threads_run(threads_of(ops), args.N, kv_compare_unit, &args);
+}
+
+static enum status
 sample_unit(const void *job, uint32_t unit)
 {
     return sample_rows(job, unit, unit + 1);
@@ -182,6 +206,14 @@ cpu_release(const struct ops *ops, void *memory)
 }
 
 static enum status
+cpu_fill(const struct ops *ops, void *memory, int byte, size_t bytes)
+{
+    (void)ops;
+    memset(memory, byte, bytes);
+    return ST_OK;
+}
+
+static enum status
 cpu_copy(const struct ops *ops, void *to, const void *from, size_t bytes)
 {
     (void)ops;
@@ -266,6 +298,7 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .release_host = cpu_release,
         .upload = cpu_copy,
         .download = cpu_copy,
+        .fill = cpu_fill,
         .bind = cpu_bind,
         .finish = cpu_finish,
         .mark = cpu_finish,
@@ -278,6 +311,8 @@ ops_cpu_new(struct ops_config config, struct ops **ops_out)
         .gemm = cpu_gemm,
         .rope_append = cpu_rope_append,
         .rope_copy = cpu_rope_copy,
+        .kv_checksum = cpu_kv_checksum,
+        .kv_compare = cpu_kv_compare,
         .lazy_prefill = cpu_lazy_prefill,
         .lazy_decode = cpu_lazy_decode,
         .swiglu = cpu_swiglu,

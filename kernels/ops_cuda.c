@@ -149,6 +149,13 @@ cuda_download(const struct ops *ops, void *host, const void *memory, size_t byte
 }
 
 static enum status
+cuda_fill(const struct ops *ops, void *memory, int byte, size_t bytes)
+{
+    CU_TRY(cudaMemsetAsync(memory, byte, bytes, state_of(ops)->stream));
+    return ST_OK;
+}
+
+static enum status
 cuda_alloc_host(const struct ops *ops, size_t bytes, void **memory_out)
 {
     void *memory = NULL;
@@ -400,34 +407,26 @@ cuda_graph_end(const struct ops *ops)
 
 /* --- operations ------------------------------------------------------------------------------ */
 
-static enum status
-cuda_embed(const struct ops *ops, struct embed_args args)
-{
-    return embed_cuda(args, state_of(ops)->stream);
-}
+/* An operation that is one kernel, and the entry of the table. */
+#define STREAM_OPERATION(op)                                                                       \
+    static enum status cuda_##op(const struct ops *ops, struct op##_args args)                     \
+    {                                                                                              \
+        return op##_cuda(args, state_of(ops)->stream);                                             \
+    }
 
-static enum status
-cuda_rmsnorm(const struct ops *ops, struct rmsnorm_args args)
-{
-    return rmsnorm_cuda(args, state_of(ops)->stream);
-}
+STREAM_OPERATION(embed)
+STREAM_OPERATION(rmsnorm)
+STREAM_OPERATION(rope_append)
+STREAM_OPERATION(rope_copy)
+STREAM_OPERATION(kv_checksum)
+STREAM_OPERATION(kv_compare)
+STREAM_OPERATION(swiglu)
+STREAM_OPERATION(sample)
 
 static enum status
 cuda_gemm(const struct ops *ops, struct gemm_args args)
 {
     return gemm_cuda_run(state_of(ops)->gemm, args, state_of(ops)->stream);
-}
-
-static enum status
-cuda_rope_append(const struct ops *ops, struct rope_append_args args)
-{
-    return rope_append_cuda(args, state_of(ops)->stream);
-}
-
-static enum status
-cuda_rope_copy(const struct ops *ops, struct rope_copy_args args)
-{
-    return rope_copy_cuda(args, state_of(ops)->stream);
 }
 
 /* Joins the partials of one kind of attention into `out`. */
@@ -482,18 +481,6 @@ cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
     }
     TRY(lazy_decode_cuda(args.desc, args.q, out, state->device_plan[DECODE], state->stream));
     return join(state, DECODE, &args.desc, out);
-}
-
-static enum status
-cuda_swiglu(const struct ops *ops, struct swiglu_args args)
-{
-    return swiglu_cuda(args, state_of(ops)->stream);
-}
-
-static enum status
-cuda_sample(const struct ops *ops, struct sample_args args)
-{
-    return sample_cuda(args, state_of(ops)->stream);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
@@ -671,6 +658,7 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .release_host = cuda_release_host,
         .upload = cuda_upload,
         .download = cuda_download,
+        .fill = cuda_fill,
         .finish = cuda_finish,
         .mark = cuda_mark,
         .wait = cuda_wait,
@@ -682,6 +670,8 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .gemm = cuda_gemm,
         .rope_append = cuda_rope_append,
         .rope_copy = cuda_rope_copy,
+        .kv_checksum = cuda_kv_checksum,
+        .kv_compare = cuda_kv_compare,
         .lazy_prefill = cuda_lazy_prefill,
         .lazy_decode = cuda_lazy_decode,
         .swiglu = cuda_swiglu,
