@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The books of the host tier.
+ *
+ * Which document gives way is asked of the pool's policy: a put looks at a few documents, chosen at
+ * random, takes the tail of the one that is worth least, and stops at the first that is worth no
+ * less than what comes in.  Scores of documents that are not in the pool change all the time, so an
+ * order kept among a million of them would be work for nothing; of sixteen the least is among the
+ * lowest sixth nineteen times in twenty.
+ *
+ * Memory for a document's books is taken in put, before anything changes; all else cannot fail. */
+#include "kvpool/tier_host.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/htab.h"
+#include "common/mem.h"
+#include "kvpool/blocks.h"
+#include "kvpool/catalog.h"
+
+#define CHOICES 16 /* documents that are looked at for the least */
+
+struct tier_doc {
+    struct htab_node node; /* in the index while is_indexed */
+    struct dockey key;
+    uint32_t n_tokens;
+    struct block_run *run;     /* places that can be read, in order; room for the whole document */
+    struct block_run *writing; /* places of a put that has not ended; NULL: none */
+    uint64_t *sums;            /* [run->capacity] */
+    uint32_t readers;
+    uint32_t at; /* in docs[], while is_indexed */
+    uint64_t used;
+    bool is_indexed;
+};
+
+struct host {
+    struct tier tier;
+    struct tier_host_config config;
+    struct blocks places;
+    struct htab index;
+    struct tier_doc **docs; /* [index.count], for a random choice */
+    size_t docs_max;
+    uint64_t random;
+    uint64_t clock; /* of `used` */
+    uint32_t writing;
+    struct tier_stats counted; /* only the uint64_t counters */
+};
+
+static struct host *
+host_of(struct tier *tier)
+{
+    return (struct host *)(void *)((char *)tier - offsetof(struct host, tier));
+}
+
+static const struct host *
+const_host_of(const struct tier *tier)
+{
+    return (const struct host *)(const void *)((const char *)tier - offsetof(struct host, tier));
+}
+
+static bool
+doc_has_key(const struct htab_node *node, const void *key)
+{
+    return memcmp(&HTAB_ENTRY(node, const struct tier_doc, node)->key, key, DOCKEY_BYTES) == 0;
+}
+
+static struct tier_doc *
+find(const struct host *host, const struct dockey *key)
+{
+    struct htab_node *node = htab_find(&host->index, dockey_hash(key), key);
+
+    return node == NULL ? NULL : HTAB_ENTRY(node, struct tier_doc, node);
+}
+
+/* --- documents come and go -------------------------------------------------------------------- */
+
+static void
+free_doc(struct tier_doc *doc)
+{
+    mem_free(doc->run);
+    mem_free(doc->sums);
+    mem_free(doc);
+}
+
+static struct tier_doc *
+new_doc(const struct dockey *key, uint32_t n_tokens, uint32_t n_blocks)
+{
+    struct tier_doc *doc = mem_zalloc(1, sizeof(*doc));
+
+    if (doc == NULL) {
+        return NULL;
+    }
+    doc->key = *key;
+    doc->n_tokens = n_tokens;
+    doc->sums = mem_zalloc(n_blocks, sizeof(doc->sums[0]));
+    if (doc->sums == NULL || block_run_new(n_blocks, &doc->run) != ST_OK) {
+        free_doc(doc);
+        return NULL;
+    }
+    return doc;
+}
+
+static bool
+add_to_index(struct host *host, struct tier_doc *doc)
+{
+    if (host->index.count == host->docs_max) {
+        size_t max = host->docs_max == 0 ? 64 : 2 * host->docs_max;
+        struct tier_doc **docs = mem_realloc(host->docs, max, sizeof(docs[0]));
+
+        if (docs == NULL) {
+            return false;
+        }
+        host->docs = docs;
+        host->docs_max = max;
+    }
+    if (htab_insert(&host->index, dockey_hash(&doc->key), &doc->node) != ST_OK) {
+        return false;
+    }
+    doc->at = (uint32_t)host->index.count - 1;
+    doc->is_indexed = true;
+    host->docs[doc->at] = doc;
+    return true;
+}
+
+static bool
+is_in_use(const struct tier_doc *doc)
+{
+    return doc->readers > 0 || doc->writing != NULL;
+}
+
+/* Out of the index, and nobody shall find it again, though its places stay while they are used. */
+static void
+detach(struct host *host, struct tier_doc *doc)
+{
+    struct tier_doc *last = host->docs[host->index.count - 1];
+
+    for (uint32_t i = 0; host->config.catalog != NULL && i < doc->run->count; i++) {
+        catalog_unseal(host->config.catalog, doc->run->ids[i]);
+    }
+    host->docs[doc->at] = last;
+    last->at = doc->at;
+    htab_remove(&host->index, &doc->node);
+    doc->is_indexed = false;
+}
+
+static void
+end_if_unused(struct host *host, struct tier_doc *doc)
+{
+    if (!doc->is_indexed && !is_in_use(doc)) {
+        blocks_end_run(&host->places, &doc->run);
+        free_doc(doc);
+    }
+}
+
+/* The head of `keep` blocks stays.  Not while somebody reads what goes. */
+static void
+cut(struct host *host, struct tier_doc *doc, uint32_t keep)
+{
+    blocks_give_back(&host->places, doc->run, doc->run->count - keep);
+    if (keep == 0 && doc->writing == NULL) {
+        detach(host, doc);
+        end_if_unused(host, doc);
+    }
+}
+
+/* --- looking and reading ---------------------------------------------------------------------- */
+
+static uint32_t
+host_lookup(const struct tier *tier, const struct dockey *key)
+{
+    const struct tier_doc *doc = find(const_host_of(tier), key);
+
+    return doc == NULL ? 0 : doc->run->count;
+}
+
+static struct tier_doc *
+host_get(struct tier *tier, const struct dockey *key, uint32_t first, uint32_t count,
+         struct tier_block *blocks_out)
+{
+    struct host *host = host_of(tier);
+    struct tier_doc *doc = find(host, key);
+
+    assert(doc != NULL && count > 0 && first + count <= doc->run->count);
+    for (uint32_t i = 0; i < count; i++) {
+        blocks_out[i] = (struct tier_block){doc->run->ids[first + i], doc->sums[first + i]};
+    }
+    doc->readers++;
+    doc->used = ++host->clock;
+    host->counted.blocks_got += count;
+    return doc;
+}
+
+static void
+host_get_end(struct tier *tier, struct tier_doc *doc, bool is_bad)
+{
+    struct host *host = host_of(tier);
+
+    assert(doc->readers > 0);
+    doc->readers--;
+    host->counted.documents_bad += is_bad;
+    if (is_bad && doc->is_indexed) {
+        detach(host, doc); /* others may be reading it: they will find the same */
+    }
+    end_if_unused(host, doc);
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static uint32_t
+below(struct host *host, uint32_t n)
+{
+    host->random ^= host->random << 13;
+    host->random ^= host->random >> 7;
+    host->random ^= host->random << 17;
+    return (uint32_t)(((host->random >> 32) * (uint64_t)n) >> 32);
+}
+
+static double
+worth_of(const struct host *host, const struct dockey *key, uint64_t used)
+{
+    return host->config.worth == NULL ? (double)used : host->config.worth(host->config.arg, key);
+}
+
+/* The least of a few that nobody uses, or NULL. */
+static struct tier_doc *
+choose_victim(struct host *host, double *worth_out)
+{
+    uint32_t count = (uint32_t)host->index.count;
+    uint32_t looks = count < CHOICES ? count : CHOICES;
+    struct tier_doc *victim = NULL;
+
+    for (uint32_t i = 0; i < looks; i++) {
+        struct tier_doc *doc = host->docs[count <= CHOICES ? i : below(host, count)];
+        double worth;
+
+        if (is_in_use(doc)) {
+            continue;
+        }
+        worth = worth_of(host, &doc->key, doc->used);
+        if (victim == NULL || worth < *worth_out) {
+            victim = doc;
+            *worth_out = worth;
+        }
+    }
+    return victim;
+}
+
+/* Frees places until there are `count`, as long as what goes is worth less than what comes. */
+static void
+make_room(struct host *host, uint32_t count, const struct dockey *key)
+{
+    double coming = worth_of(host, key, host->clock + 1);
+
+    while (host->places.free_count < count) {
+        uint32_t lacking = count - host->places.free_count, going;
+        double worth = 0;
+        struct tier_doc *victim = choose_victim(host, &worth);
+
+        if (victim == NULL || worth >= coming) {
+            return;
+        }
+        going = lacking < victim->run->count ? lacking : victim->run->count;
+        host->counted.blocks_dropped += going;
+        cut(host, victim, victim->run->count - going);
+    }
+}
+
+static void
+note_put(struct host *host, const struct tier_doc *doc, uint64_t writer)
+{
+    struct catalog_record record = {.key = doc->key, .n_tokens = doc->n_tokens};
+
+    for (uint32_t i = 0; host->config.catalog != NULL && i < doc->writing->count; i++) {
+        record.index = doc->run->count + i;
+        catalog_write(host->config.catalog, doc->writing->ids[i], &record, NULL);
+        catalog_lend(host->config.catalog, doc->writing->ids[i], writer);
+    }
+}
+
+/* The document's record with room to write `count` blocks more; NULL: not now. */
+static struct tier_doc *
+require_doc(struct host *host, const struct tier_put *put, uint32_t count)
+{
+    struct tier_doc *doc = find(host, &put->key);
+    struct block_run *writing = NULL;
+    uint32_t n_blocks = (uint32_t)(((uint64_t)put->n_tokens + host->config.block_tokens - 1)
+                                   / host->config.block_tokens);
+
+    assert(put->count > 0 && put->first + put->count <= n_blocks);
+    assert(put->first == (doc == NULL ? 0 : doc->run->count));
+    if ((doc != NULL && doc->writing != NULL) || block_run_new(count, &writing) != ST_OK) {
+        return NULL;
+    }
+    if (doc == NULL) {
+        doc = new_doc(&put->key, put->n_tokens, n_blocks);
+        if (doc == NULL || !add_to_index(host, doc)) {
+            if (doc != NULL) {
+                free_doc(doc);
+            }
+            mem_free(writing);
+            return NULL;
+        }
+    }
+    doc->writing = writing; /* in use from now on: no victim */
+    return doc;
+}
+
+static uint32_t
+host_put(struct tier *tier, const struct tier_put *put, uint32_t *places_out,
+         struct tier_doc **doc_out)
+{
+    struct host *host = host_of(tier);
+    struct tier_doc *doc = require_doc(host, put, put->count);
+    uint32_t taken;
+
+    if (doc == NULL) {
+        host->counted.blocks_declined += put->count;
+        return 0;
+    }
+    make_room(host, put->count, &put->key);
+    taken = put->count < host->places.free_count ? put->count : host->places.free_count;
+    host->counted.blocks_declined += put->count - taken;
+    blocks_take(&host->places, doc->writing, taken);
+    host->writing += taken;
+    if (taken == 0) {
+        MEM_FREE(doc->writing);
+        cut(host, doc, doc->run->count); /* ends it, if it was only made for this */
+        return 0;
+    }
+    note_put(host, doc, put->writer);
+    memcpy(places_out, doc->writing->ids, taken * sizeof(places_out[0]));
+    *doc_out = doc;
+    return taken;
+}
+
+/* The first `count` written places become the next of the head. */
+static void
+take_written(struct host *host, struct tier_doc *doc, uint32_t count, const uint64_t *sums)
+{
+    struct block_run *writing = doc->writing, *run = doc->run;
+
+    for (uint32_t i = 0; i < count; i++) {
+        doc->sums[run->count] = sums[i];
+        run->ids[run->count++] = writing->ids[i];
+        if (host->config.catalog != NULL) {
+            catalog_seal(host->config.catalog, writing->ids[i], 0, sums[i]);
+        }
+    }
+    memmove(writing->ids, writing->ids + count, (writing->count - count) * sizeof(writing->ids[0]));
+    writing->count -= count;
+    host->counted.blocks_put += count;
+    doc->used = ++host->clock;
+}
+
+static void
+host_put_end(struct tier *tier, struct tier_doc *doc, uint32_t count, const uint64_t *sums,
+             uint64_t fence)
+{
+    struct host *host = host_of(tier);
+
+    assert(doc->writing != NULL && count <= doc->writing->count && (fence == 0 || count == 0));
+    host->writing -= doc->writing->count;
+    if (doc->is_indexed) {
+        take_written(host, doc, count, sums);
+    }
+    doc->writing->fence = fence;
+    blocks_end_run(&host->places, &doc->writing);
+    if (doc->is_indexed) {
+        cut(host, doc, doc->run->count);
+    } else {
+        end_if_unused(host, doc);
+    }
+}
+
+/* --- the rest --------------------------------------------------------------------------------- */
+
+static bool
+host_remove(struct tier *tier, const struct dockey *key)
+{
+    struct host *host = host_of(tier);
+    struct tier_doc *doc = find(host, key);
+
+    if (doc == NULL) {
+        return false;
+    }
+    detach(host, doc);
+    end_if_unused(host, doc);
+    return true;
+}
+
+static void
+host_fence_lift(struct tier *tier, uint64_t fence)
+{
+    (void)blocks_lift(&host_of(tier)->places, fence);
+}
+
+static void
+host_stat(const struct tier *tier, struct tier_stats *stats_out)
+{
+    const struct host *host = const_host_of(tier);
+
+    *stats_out = host->counted;
+    stats_out->places = host->config.places;
+    stats_out->places_free = host->places.free_count;
+    stats_out->places_quarantined = host->places.quarantined;
+    stats_out->places_writing = host->writing;
+    stats_out->documents = (uint32_t)host->index.count;
+}
+
+static bool
+host_next(const struct tier *tier, const struct tier_doc **cursor, struct dockey *key_out,
+          uint32_t *n_tokens_out, uint32_t *blocks_out)
+{
+    const struct host *host = const_host_of(tier);
+    size_t at = *cursor == NULL ? 0 : (*cursor)->at + 1;
+
+    if (at >= host->index.count) {
+        return false;
+    }
+    *cursor = host->docs[at];
+    *key_out = (*cursor)->key;
+    *n_tokens_out = (*cursor)->n_tokens;
+    *blocks_out = (*cursor)->run->count;
+    return true;
+}
+
+/* --- the check -------------------------------------------------------------------------------- */
+
+#define HOLDS(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            (void)fprintf(stderr, "tier_host: %s:%d: broken: %s\n", __FILE__, __LINE__,            \
+                          #condition);                                                             \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static void
+check_ids(const struct host *host, bool *is_owned, const uint32_t *ids, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        HOLDS(ids[i] < host->config.places && !is_owned[ids[i]]);
+        is_owned[ids[i]] = true;
+    }
+}
+
+static void
+check_record(const struct host *host, const struct tier_doc *doc, uint32_t index)
+{
+    struct catalog_record record;
+
+    HOLDS(catalog_read(host->config.catalog, doc->run->ids[index], &record, NULL));
+    HOLDS(memcmp(&record.key, &doc->key, DOCKEY_BYTES) == 0 && record.index == index);
+    HOLDS(record.content == doc->sums[index] && record.n_tokens == doc->n_tokens);
+    HOLDS(catalog_lender(host->config.catalog, doc->run->ids[index]) == 0);
+}
+
+/* Documents out of the index are in use and in no list: their places are what is left over. */
+static void
+host_check(const struct tier *tier)
+{
+    const struct host *host = const_host_of(tier);
+    bool *is_owned = mem_zalloc(host->config.places, sizeof(*is_owned));
+
+    HOLDS(is_owned != NULL);
+    for (size_t i = 0; i < host->index.count; i++) {
+        const struct tier_doc *doc = host->docs[i];
+
+        HOLDS(doc->at == i && doc->is_indexed && find(host, &doc->key) == doc);
+        HOLDS(doc->run->count > 0 || doc->writing != NULL);
+        check_ids(host, is_owned, doc->run->ids, doc->run->count);
+        for (uint32_t b = 0; host->config.catalog != NULL && b < doc->run->count; b++) {
+            check_record(host, doc, b);
+        }
+        if (doc->writing != NULL) {
+            check_ids(host, is_owned, doc->writing->ids, doc->writing->count);
+        }
+    }
+    LIST_FOR_EACH(node, &host->places.quarantine)
+    {
+        const struct block_run *run = LIST_ENTRY(node, const struct block_run, link);
+
+        HOLDS(run->fence != 0);
+        check_ids(host, is_owned, run->ids, run->count);
+    }
+    check_ids(host, is_owned, host->places.free_ids, host->places.free_count);
+    mem_free(is_owned);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void
+host_destroy(struct tier **tier)
+{
+    struct host *host;
+
+    if (*tier == NULL) {
+        return;
+    }
+    host = host_of(*tier);
+    while (host->index.count > 0) {
+        struct tier_doc *doc = host->docs[host->index.count - 1];
+
+        assert(!is_in_use(doc));
+        htab_remove(&host->index, &doc->node);
+        free_doc(doc);
+    }
+    htab_deinit(&host->index);
+    blocks_deinit(&host->places);
+    mem_free(host->docs);
+    mem_free(host);
+    *tier = NULL;
+}
+
+static const struct tier_ops host_ops = {
+    .name = "host",
+    .destroy = host_destroy,
+    .lookup = host_lookup,
+    .get = host_get,
+    .get_end = host_get_end,
+    .put = host_put,
+    .put_end = host_put_end,
+    .remove = host_remove,
+    .fence_lift = host_fence_lift,
+    .stat = host_stat,
+    .next = host_next,
+    .check = host_check,
+};
+
+enum status
+tier_host_new(const struct tier_host_config *config, struct tier **tier_out)
+{
+    struct host *host;
+    struct tier *tier;
+    enum status st;
+
+    if (config->places == 0 || config->places > KVPOOL_BLOCKS_MAX) {
+        return ERR(ST_INVALID, "host tier of %u blocks: not in 1..%u", config->places,
+                   KVPOOL_BLOCKS_MAX);
+    }
+    host = mem_zalloc(1, sizeof(*host));
+    if (host == NULL) {
+        return ERR(ST_NO_MEMORY, "host tier");
+    }
+    host->tier.ops = &host_ops;
+    host->config = *config;
+    host->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    tier = &host->tier;
+    st = blocks_init(&host->places, config->places);
+    host->places.catalog = config->catalog;
+    if (st == ST_OK) {
+        st = htab_init(&host->index, doc_has_key);
+    }
+    if (st != ST_OK) {
+        host_destroy(&tier);
+        return st;
+    }
+    *tier_out = tier;
+    return ST_OK;
+}
+
+/* --- after a restart -------------------------------------------------------------------------- */
+
+#define NO_PLACE UINT32_MAX
+
+/* Puts a place where its record says it belongs. */
+static enum status
+adopt_place(struct host *host, const struct catalog_record *record, uint32_t place)
+{
+    struct tier_doc *doc = find(host, &record->key);
+    uint64_t n_blocks =
+        ((uint64_t)record->n_tokens + host->config.block_tokens - 1) / host->config.block_tokens;
+
+    if (n_blocks > KVPOOL_BLOCKS_MAX) {
+        return ST_OK; /* no document of ours */
+    }
+    if (doc == NULL) {
+        doc = new_doc(&record->key, record->n_tokens, (uint32_t)n_blocks);
+        if (doc == NULL || !add_to_index(host, doc)) {
+            if (doc != NULL) {
+                free_doc(doc);
+            }
+            return ERR(ST_NO_MEMORY, "books of the host tier");
+        }
+        memset(doc->run->ids, 0xff, doc->run->capacity * sizeof(doc->run->ids[0]));
+    }
+    if (doc->n_tokens == record->n_tokens && doc->run->ids[record->index] == NO_PLACE) {
+        doc->run->ids[record->index] = place;
+        doc->sums[record->index] = record->content;
+    }
+    return ST_OK;
+}
+
+/* Each document keeps its head, up to the first gap. */
+static void
+adopt_heads(struct host *host, bool *is_kept, uint32_t *blocks_out)
+{
+    for (size_t i = host->index.count; i-- > 0;) {
+        struct tier_doc *doc = host->docs[i];
+        uint32_t count = 0;
+
+        while (count < doc->run->capacity && doc->run->ids[count] != NO_PLACE) {
+            is_kept[doc->run->ids[count++]] = true;
+        }
+        doc->run->count = count;
+        *blocks_out += count;
+        if (count == 0) {
+            detach(host, doc);
+            free_doc(doc);
+        }
+    }
+}
+
+/* What is in no head is free, or in quarantine while its writer may live. */
+static enum status
+adopt_rest(struct host *host, const bool *is_kept, kvpool_may_write_fn may_write, void *arg)
+{
+    struct catalog *catalog = host->config.catalog;
+
+    host->places.free_count = 0;
+    for (uint32_t place = host->config.places; place-- > 0;) {
+        uint64_t lender = catalog_lender(catalog, place);
+        struct block_run *run = NULL;
+
+        if (is_kept[place]) {
+            continue;
+        }
+        if (lender != 0 && may_write(arg, lender)) {
+            catalog_unseal(catalog, place);
+            TRY(block_run_new(1, &run));
+            run->ids[run->count++] = place;
+            run->fence = lender;
+            blocks_end_run(&host->places, &run);
+            continue;
+        }
+        catalog_clear(catalog, place);
+        host->places.free_ids[host->places.free_count++] = place;
+    }
+    return ST_OK;
+}
+
+enum status
+tier_host_adopt(struct tier *tier, kvpool_may_write_fn may_write, void *arg, uint32_t *blocks_out)
+{
+    struct host *host = host_of(tier);
+    bool *is_kept = mem_zalloc(host->config.places, sizeof(*is_kept));
+    enum status st = is_kept == NULL ? ERR(ST_NO_MEMORY, "adoption of a host tier") : ST_OK;
+    uint32_t blocks = 0;
+
+    assert(host->index.count == 0 && host->places.free_count == host->config.places);
+    for (uint32_t place = 0; st == ST_OK && place < host->config.places; place++) {
+        struct catalog_record record;
+
+        /* Lent: its writer may have gone on after it was sealed for somebody else. */
+        if (catalog_lender(host->config.catalog, place) == 0
+            && catalog_read(host->config.catalog, place, &record, NULL)) {
+            st = adopt_place(host, &record, place);
+        }
+    }
+    if (st == ST_OK) {
+        adopt_heads(host, is_kept, &blocks);
+        st = adopt_rest(host, is_kept, may_write, arg);
+    }
+    mem_free(is_kept);
+    *blocks_out = blocks;
+    return st;
+}
