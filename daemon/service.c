@@ -321,6 +321,31 @@ prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeReq
 }
 
 static void
+forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetRequest *request)
+{
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+    Kvasir__V1__ForgetReply reply = KVASIR__V1__FORGET_REPLY__INIT;
+    struct dockey key;
+
+    ref.has_key = request->has_key;
+    ref.key = request->key;
+    ref.id = request->id;
+    ref.has_salt = request->has_salt;
+    ref.salt = request->salt;
+    enum status st = read_ref(d, call, &ref, &key);
+
+    if (st == ST_OK) {
+        st = forget_document(d, &key);
+    }
+    if (st != ST_OK) {
+        service_reply_status(d, call, st, status_detail());
+    } else {
+        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
+    }
+    deliver(d);
+}
+
+static void
 document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRef *ref)
 {
     struct dockey key;
@@ -340,8 +365,7 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
         }
         break;
     case METHOD_PIN: reply_empty(d, call, pin_document(d, &key, ref->ttl_ms * 1000)); break;
-    case METHOD_UNPIN: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
-    default: reply_empty(d, call, forget_document(d, &key)); break;
+    default: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
     }
     deliver(d);
 }
@@ -393,8 +417,8 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_GET:
     case METHOD_PIN:
     case METHOD_UNPIN:
-    case METHOD_WARM:
-    case METHOD_FORGET: document_call(d, call, (const Kvasir__V1__DocumentRef *)request); break;
+    case METHOD_WARM: document_call(d, call, (const Kvasir__V1__DocumentRef *)request); break;
+    case METHOD_FORGET: forget_call(d, call, (const Kvasir__V1__ForgetRequest *)request); break;
     case METHOD_PRIORITIZE:
         prioritize(d, call, (const Kvasir__V1__PrioritizeRequest *)request);
         break;

@@ -24,7 +24,7 @@
     X(METHOD_PIN, "/kvasir.v1.Documents/Pin", document_ref, empty, false, false)                   \
     X(METHOD_UNPIN, "/kvasir.v1.Documents/Unpin", document_ref, empty, false, false)               \
     X(METHOD_WARM, "/kvasir.v1.Documents/Warm", document_ref, empty, false, false)                 \
-    X(METHOD_FORGET, "/kvasir.v1.Documents/Forget", document_ref, empty, false, false)             \
+    X(METHOD_FORGET, "/kvasir.v1.Documents/Forget", forget_request, forget_reply, false, false)    \
     X(METHOD_CORPUS, "/kvasir.v1.Documents/Corpus", corpus_request, corpus_reply, false, false)    \
     X(METHOD_PRIORITIZE, "/kvasir.v1.Documents/Prioritize", prioritize_request, empty, false,      \
       false)                                                                                       \

@@ -107,7 +107,7 @@ START_TEST(equal_blocks_differ_in_nothing_whatever_lies_behind_their_tokens)
 }
 END_TEST
 
-/* A row of the wrong token, in one layer: 1 of 11 rows of a piece replaced by another normal one. */
+/* A row of the wrong token, in one layer: 1 of 11 rows of a piece replaced by another one. */
 START_TEST(a_wrong_row_is_far_from_rounding)
 {
     struct rng rng = {test_seed()};
