@@ -426,7 +426,7 @@ serve(struct exchange *to, const struct method *method, const ProtobufCMessage *
     case METHOD_LIST:
     case METHOD_PIN:
     case METHOD_UNPIN:
-    case METHOD_WARM:
+    case METHOD_WARM: serve_documents(to, method->id, request); break;
     case METHOD_FORGET: serve_forget(to, (const void *)request); break;
     case METHOD_STATS:
     case METHOD_METRICS: serve_stats(to); break;
