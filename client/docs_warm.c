@@ -248,7 +248,7 @@ prune(struct warm *warm)
     int code = CLI_OK;
 
     for (size_t i = 0; code == CLI_OK && i < warm->known_count; i++) {
-        Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+        Kvasir__V1__ForgetRequest ref = KVASIR__V1__FORGET_REQUEST__INIT;
 
         if (warm->known[i].is_wanted) {
             continue;

@@ -284,7 +284,7 @@ enum kvasir_code kvasir_unpin(struct kvasir *client, const uint8_t key[KVASIR_KE
 /* Builds its KV now, before anyone asks. */
 enum kvasir_code kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
 
-/* Drops its KV and its registration. */
+/* Drops its KV and its registration; returns when every copy has been overwritten. */
 enum kvasir_code kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
 
 /* The same, and the pin ends by itself after `ttl_ms`. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/ask.h"
+#include "client/docs_forget.h"
 #include "client/pbjson.h"
 #include "common/mem.h"
 #include "kvasir/v1/documents.pb-c.h"
@@ -139,9 +140,11 @@ run_register(const struct cli_args *args)
     return code;
 }
 
-/* Warm and forget: one call a key; stops at the first failure. */
+typedef int (*key_fn)(const struct cli_args *args, struct rpc *rpc, const uint8_t key[32]);
+
+/* One call a key; stops at the first failure. */
 static int
-for_each_key(const struct cli_args *args, enum method_id method)
+for_each_key(const struct cli_args *args, key_fn act)
 {
     uint8_t key[32];
     int code;
@@ -154,27 +157,34 @@ for_each_key(const struct cli_args *args, enum method_id method)
     struct rpc *rpc = connect_or_say(args, &code);
 
     for (size_t i = 0; code == CLI_OK && i < args->operand_count; i++) {
-        Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
-
         (void)cli_parse_key(args->operands[i], key);
-        ref.has_key = true;
-        ref.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
-        code = cli_call(args, rpc, (struct rpc_call){.method = method, .request = &ref.base}, NULL);
+        code = act(args, rpc, key);
     }
     rpc_close(&rpc);
     return code;
 }
 
 static int
+warm(const struct cli_args *args, struct rpc *rpc, const uint8_t key[32])
+{
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+
+    ref.has_key = true;
+    ref.key = (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)key, .len = 32};
+    return cli_call(args, rpc, (struct rpc_call){.method = METHOD_WARM, .request = &ref.base},
+                    NULL);
+}
+
+static int
 run_warm(const struct cli_args *args)
 {
-    return for_each_key(args, METHOD_WARM);
+    return for_each_key(args, warm);
 }
 
 static int
 run_forget(const struct cli_args *args)
 {
-    return for_each_key(args, METHOD_FORGET);
+    return for_each_key(args, docs_forget);
 }
 
 /* Ours always; the daemon's too if it can be reached. */
@@ -229,6 +239,7 @@ static const struct cli_option options[] = {
     {"stream-json", 0, NULL, "print a JSON object a line as the answer comes"},
     {"usage", 'u', NULL, "print one line about time and reuse to stderr"},
     {"trace", 0, NULL, "print when the first token passed each point on its way, to stderr"},
+    {"abort", 0, NULL, "end requests that read the document, do not wait for them"},
     {"quiet", 'q', NULL, "do not, also not on a terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},
@@ -247,7 +258,8 @@ static const struct cli_command commands[] = {
     {"register", "[PATH...]", 0, SIZE_MAX, "docs jsonl suffixes salt raw json",
      "make documents known; prints key, tokens and name of each", run_register},
     {"warm", "KEY...", 1, SIZE_MAX, "", "build registered documents before anyone asks", run_warm},
-    {"forget", "KEY...", 1, SIZE_MAX, "", "drop documents and their registration", run_forget},
+    {"forget", "KEY...", 1, SIZE_MAX, DOCS_FORGET_OPTIONS,
+     "drop documents and their registration, and overwrite all copies", run_forget},
     {"version", "", 0, 0, "json", "versions of this program and of kvasird", run_version},
 };
 

@@ -215,5 +215,11 @@ kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
 enum kvasir_code
 kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES])
 {
-    return call_with_key(client, METHOD_FORGET, key);
+    Kvasir__V1__ForgetRequest request = KVASIR__V1__FORGET_REQUEST__INIT;
+    enum kvasir_code code;
+
+    request.has_key = true;
+    request.key = reference(key).key;
+    (void)client_call(client, METHOD_FORGET, &request.base, &code);
+    return code;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/cli.h"
+#include "client/docs_forget.h"
 #include "client/docs_warm.h"
 #include "client/keygen.h"
 #include "client/pbjson.h"
@@ -469,9 +470,6 @@ act_on_key(const struct cli_args *args, enum method_id method)
     if (cli_parse_key(args->operands[0], key) != ST_OK) {
         return bad_input(args);
     }
-    if (method == METHOD_FORGET && !is_confirmed(args, "forget this document")) {
-        return CLI_FAILURE;
-    }
     ref.has_key = true;
     ref.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
     return act(args, method, &ref.base);
@@ -492,7 +490,20 @@ run_docs_unpin(const struct cli_args *args)
 static int
 run_docs_forget(const struct cli_args *args)
 {
-    return act_on_key(args, METHOD_FORGET);
+    struct rpc *rpc = NULL;
+    uint8_t key[32];
+
+    if (cli_parse_key(args->operands[0], key) != ST_OK) {
+        return bad_input(args);
+    }
+    if (!is_confirmed(args, "forget this document")) {
+        return CLI_FAILURE;
+    }
+    enum status st = cli_connect(args, ENDPOINT_ADMIN, &rpc);
+    int code = st != ST_OK ? cli_fail(args, st) : docs_forget(args, rpc, key);
+
+    rpc_close(&rpc);
+    return code;
 }
 
 static int
@@ -620,6 +631,7 @@ static const struct cli_option options[] = {
     {"prune", 0, NULL, "forget what the manifest does not name"},
     {"wait", 0, NULL, "until all that has room is resident"},
     {"documents", 0, NULL, "each of them"},
+    {"abort", 0, NULL, "end requests that read the document, do not wait for them"},
     {"yes", 'y', NULL, "do not ask on the terminal"},
     {"runtime-dir", 'r', "DIR", "where kvasird's sockets are"},
     {"endpoint", 'e', "URL", "ZeroMQ endpoint of kvasird"},
@@ -652,8 +664,8 @@ static const struct cli_command commands[] = {
      "0..100, 50 is as everybody; ten more double its value", run_docs_prioritize},
     {"docs evict", "BLOCKS", 1, 1, "json yes", "free so many blocks, the least useful first",
      run_docs_evict},
-    {"docs forget", "KEY", 1, 1, "json yes", "drop a document and its registration",
-     run_docs_forget},
+    {"docs forget", "KEY", 1, 1, "yes " DOCS_FORGET_OPTIONS,
+     "drop a document and its registration, and overwrite all copies", run_docs_forget},
     {"workers", "", 0, 0, VIEW, "the workers and what they did", run_workers},
     {"workers list", "", 0, 0, VIEW, "the same", run_workers},
     {"workers drain", "WORKER|all", 1, 1, "json yes", "no new requests; running ones finish",

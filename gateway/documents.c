@@ -104,25 +104,35 @@ document_register(struct exchange *exchange)
 
 /* ---- one document ---------------------------------------------------------------------------- */
 
-/* What the path names: an id, or "sha256:" and the hash. */
+/* What the path names: an id, or "sha256:" and the hash.  False: refused. */
+static bool
+name_document(struct exchange *exchange, Kvasir__V1__DocumentRef *ref, uint8_t key[32])
+{
+    struct refusal refusal;
+
+    if (strncmp(exchange->argument, "sha256:", 7) != 0) {
+        ref->id = exchange->argument;
+        return true;
+    }
+    if (!request_read_hash(exchange->argument, key)) {
+        refusal_set(&refusal, NULL, "a hash is sha256: and 64 hex digits");
+        exchange_refuse(exchange, &refusal);
+        return false;
+    }
+    ref->has_key = true;
+    ref->key = (ProtobufCBinaryData){.data = key, .len = 32};
+    return true;
+}
+
 static bool
 call_with_ref(struct exchange *exchange, enum method_id method, uint64_t ttl_ms,
               const struct request *request, exchange_reply_fn on_reply)
 {
     Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
     uint8_t key[32];
-    struct refusal refusal;
 
-    if (strncmp(exchange->argument, "sha256:", 7) == 0) {
-        if (!request_read_hash(exchange->argument, key)) {
-            refusal_set(&refusal, NULL, "a hash is sha256: and 64 hex digits");
-            exchange_refuse(exchange, &refusal);
-            return false;
-        }
-        ref.has_key = true;
-        ref.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
-    } else {
-        ref.id = exchange->argument;
+    if (!name_document(exchange, &ref, key)) {
+        return false;
     }
     ref.has_salt = true;
     ref.salt = request_salt(request);
@@ -171,6 +181,27 @@ on_done(struct exchange *exchange, unsigned index, const struct hub_reply *reply
     exchange_answer_json(exchange, &body);
 }
 
+static void
+on_forgotten(struct exchange *exchange, unsigned index, const struct hub_reply *reply)
+{
+    const Kvasir__V1__ForgetReply *forgotten = (const void *)reply->message;
+    struct text body = {0};
+
+    (void)index;
+    if (exchange_refuse_reply(exchange, reply)) {
+        return;
+    }
+    text_add(&body, "{\"id\":");
+    text_json_string(&body, exchange->argument);
+    text_format(
+        &body,
+        ",\"object\":\"document\",\"%s\":true,\"blocks_erased\":%u,\"bytes_erased\":%" PRIu64
+        ",\"copies\":%u,\"host_blocks_erased\":%u}",
+        exchange->route->done, forgotten->blocks, forgotten->bytes, forgotten->copies,
+        forgotten->host_blocks);
+    exchange_answer_json(exchange, &body);
+}
+
 void
 document_get(struct exchange *exchange)
 {
@@ -180,7 +211,19 @@ document_get(struct exchange *exchange)
 void
 document_delete(struct exchange *exchange)
 {
-    (void)call_with_ref(exchange, METHOD_FORGET, 0, NULL, on_done);
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+    Kvasir__V1__ForgetRequest request = KVASIR__V1__FORGET_REQUEST__INIT;
+    uint8_t key[32];
+
+    if (!name_document(exchange, &ref, key)) {
+        return;
+    }
+    request.has_key = ref.has_key;
+    request.key = ref.key;
+    request.id = ref.id;
+    request.has_salt = true;
+    request.salt = request_salt(NULL);
+    (void)exchange_call(exchange, METHOD_FORGET, &request.base, 0, on_forgotten);
 }
 
 void

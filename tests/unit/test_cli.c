@@ -202,7 +202,9 @@ START_TEST(documents_can_be_registered_warmed_and_forgotten)
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "register", "--json", f.doc_b), 0);
     json_object_put(parse(out));
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "warm", KEY, KEY), 0);
-    ck_assert_int_eq(RUN(&f, "./kvasir", &out, "forget", KEY), 0);
+    ck_assert_int_eq(RUN(&f, "./kvasir", &out, "forget", "--abort", KEY), 0);
+    ck_assert_ptr_nonnull(strstr(out, "erased 3 blocks, 3145728 bytes: 1 copies"));
+    ck_assert_ptr_nonnull(strstr(out, "2 ended"));
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "tokenize", "AB"), 0);
     ck_assert_str_eq(out, "65 66\n");
     ck_assert_int_eq(RUN(&f, "./kvasir", &out, "version"), 0);
