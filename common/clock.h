@@ -5,10 +5,17 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* CLOCK_MONOTONIC in microseconds; never goes back; for every duration and deadline. */
 uint64_t clock_now_us(void);
 
 /* Seconds since 1970; only for what people read. */
 uint64_t clock_wall_s(void);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -41,3 +41,37 @@ cuda_device_choose(struct ops_config *config, uint32_t *sm_count_out)
     config->is_unshared = config->is_unshared || is_set("KVASIR_CUDA_UNSHARED");
     return ST_OK;
 }
+
+void
+cuda_device_release(const struct ops *ops, void *memory)
+{
+    (void)ops;
+    if (memory != NULL) {
+        (void)cudaFree(memory);
+    }
+}
+
+enum status
+cuda_device_alloc_host(const struct ops *ops, size_t bytes, void **memory_out)
+{
+    void *memory = NULL;
+    cudaError_t error = cudaMallocHost(&memory, bytes == 0 ? 1 : bytes);
+
+    (void)ops;
+    if (error != cudaSuccess) {
+        return ERR(error == cudaErrorMemoryAllocation ? ST_NO_MEMORY : ST_DEVICE,
+                   "cudaMallocHost of %zu bytes: %s", bytes, cudaGetErrorName(error));
+    }
+    memset(memory, 0, bytes);
+    *memory_out = memory;
+    return ST_OK;
+}
+
+void
+cuda_device_release_host(const struct ops *ops, void *memory)
+{
+    (void)ops;
+    if (memory != NULL) {
+        (void)cudaFreeHost(memory);
+    }
+}

@@ -3,21 +3,28 @@
 //
 // y[M,N] = x[M,K] w[N,K]^T in row-major terms is Y^T = W X^T in cuBLAS's column-major ones: A = w
 // transposed, B = x, both with leading dimension K.
+//
 // An algorithm is chosen per (N, K, bucket of M, type of y): at the first use the candidates of the
-// heuristic are timed on the caller's own buffers and the fastest stays.  The engine's warm-up
-// touches every bucket, so that no step of a request ever measures (or synchronises).
+// heuristic are timed on the caller's own buffers and the fastest stays.  A worker uses every
+// bucket before it serves and then settles, so that no step of a request ever measures (or
+// synchronises): a shape that comes later gets the heuristic's first.  What was measured goes to
+// the next worker of the device (gemm_cuda_tuning), which so chooses the same at once.
+//
 // Deterministic: a row must not depend on its company, nor on what was fastest when this process
 // started.  So every product has the same M (more rows are more products, fewer are padded), the
 // algorithm is cuBLASLt's first for that shape, not the fastest measured, and none that splits K.
 // M = 128 is where reading the weights still covers the arithmetic (H200: 166 rows), so a decode
-// step costs hardly more; a long prompt reads the weights once for each 128 of its rows.
+// step costs hardly more; a long prompt reads the weights once for each 128 of its rows, or 1024.
+//
 // Numerics: bf16 in, float32 accumulation.
 #include "kernels/gemm_cuda.h"
 
+#include <cstring>
 #include <new>
 
 #include <cublasLt.h>
 
+#include "common/clock.h"
 #include "kernels/device/cuda_check.cuh"
 
 // Like CU_TRY for cuBLAS.
@@ -34,7 +41,8 @@ namespace {
 constexpr size_t kWorkspaceBytes = 64u << 20; // what NVIDIA recommends for Hopper is 32 MiB
 constexpr int kCandidates = 24;
 constexpr int kTimedRuns = 3;
-constexpr int kEntriesMax = 512;
+constexpr uint64_t kChoiceUs = 60000; // then no other candidate of an entry is begun
+constexpr int kEntriesMax = 256;
 constexpr uint32_t kWideRows = 8 * GEMM_CUDA_FIXED_ROWS; // that read the weights once
 
 struct Entry {
@@ -48,21 +56,29 @@ struct Entry {
     } wide; // the algorithm over kWideRows rows at once
 };
 
+// What another worker gets; bytes of an algorithm mean the same to the same library and device.
+struct Tuning {
+    char device[64];
+    size_t library; // cublasLtGetVersion
+    uint32_t sm_count;
+    uint32_t is_deterministic;
+    uint32_t n_entries;
+    Entry entries[kEntriesMax];
+};
+
+static_assert(sizeof(Tuning) <= OPS_TUNING_MAX, "it has a place of its own in the weights arena");
+
+size_t
+tuning_bytes(const Tuning &tuning)
+{
+    return offsetof(Tuning, entries) + tuning.n_entries * sizeof(Entry);
+}
+
 // Descriptors live on the stack: no allocation a call.
 struct Problem {
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t w, x, y;
 };
-
-uint32_t
-bucket_of(uint32_t M)
-{
-    uint32_t bucket = 1;
-    while (bucket < M) {
-        bucket *= 2;
-    }
-    return bucket;
-}
 
 enum status
 problem_init(const gemm_args &args, Problem *problem)
@@ -82,13 +98,12 @@ problem_init(const gemm_args &args, Problem *problem)
 } // namespace
 
 struct gemm_cuda {
-    bool is_deterministic;
+    bool is_settled; // nothing is measured any more
     cublasLtHandle_t handle;
     cublasLtMatmulPreference_t preference;
     void *workspace;
     cudaEvent_t begin, end;
-    Entry entries[kEntriesMax];
-    int n_entries;
+    Tuning tuning;
 };
 
 namespace {
@@ -106,9 +121,9 @@ run(gemm_cuda *gemm, const gemm_args &args, Problem &problem, const cublasLtMatm
     return ST_OK;
 }
 
-// Times one candidate on the real buffers; leaves *best_ms alone if it fails or is slower.  In a
-// step the weights come from memory, never from L2: the workspace, which is larger, is written
-// before each run, so that none finds them there.
+// Times one candidate on the real buffers; leaves *best_ms alone if it fails or is slower, and then
+// stops early.  In a step the weights come from memory, never from L2: the workspace, which is
+// larger, is written before each run, so that none finds them there.
 void
 try_candidate(gemm_cuda *gemm, const gemm_args &args, Problem &problem,
               const cublasLtMatmulAlgo_t &algo, cudaStream_t stream, float *best_ms, Entry *entry)
@@ -118,7 +133,7 @@ try_candidate(gemm_cuda *gemm, const gemm_args &args, Problem &problem,
     if (run(gemm, args, problem, &algo, stream) != ST_OK) {
         return;
     }
-    for (int i = 0; i < kTimedRuns; i++) {
+    for (int i = 0; i < kTimedRuns && sum_ms < *best_ms; i++) {
         float ms = 0.0f;
 
         if (cudaMemsetAsync(gemm->workspace, 0, kWorkspaceBytes, stream) != cudaSuccess
@@ -141,17 +156,18 @@ enum status
 choose(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream, Entry *entry)
 {
     cublasLtMatmulHeuristicResult_t found[kCandidates];
+    const uint64_t begin_us = clock_now_us();
     float best_ms = INFINITY;
     int n_found = 0;
 
     CUBLAS_TRY(cublasLtMatmulAlgoGetHeuristic(gemm->handle, &problem.op, &problem.w, &problem.x,
                                               &problem.y, &problem.y, gemm->preference, kCandidates,
                                               found, &n_found));
-    if (gemm->is_deterministic && n_found > 0) {
+    if ((gemm->tuning.is_deterministic || gemm->is_settled) && n_found > 0) {
         entry->algo = found[0].algo;
         return ST_OK;
     }
-    for (int i = 0; i < n_found; i++) {
+    for (int i = 0; i < n_found && (i == 0 || clock_now_us() - begin_us < kChoiceUs); i++) {
         try_candidate(gemm, args, problem, found[i].algo, stream, &best_ms, entry);
     }
     if (best_ms == INFINITY) {
@@ -167,23 +183,24 @@ enum status
 require_entry(gemm_cuda *gemm, const gemm_args &args, Problem &problem, cudaStream_t stream,
               Entry **entry_out)
 {
-    const uint32_t bucket = bucket_of(args.M);
+    const uint32_t bucket = gemm_bucket(args.M);
+    Tuning &tuning = gemm->tuning;
 
-    for (int i = 0; i < gemm->n_entries; i++) {
-        Entry &entry = gemm->entries[i];
+    for (uint32_t i = 0; i < tuning.n_entries; i++) {
+        Entry &entry = tuning.entries[i];
         if (entry.N == args.N && entry.K == args.K && entry.bucket == bucket
             && entry.is_y_f32 == args.is_y_f32) {
             *entry_out = &entry;
             return ST_OK;
         }
     }
-    if (gemm->n_entries == kEntriesMax) {
+    if (tuning.n_entries == kEntriesMax) {
         return ERR(ST_NO_MEMORY, "gemm: more than %d shapes", kEntriesMax);
     }
-    Entry *entry = &gemm->entries[gemm->n_entries];
+    Entry *entry = &tuning.entries[tuning.n_entries];
     *entry = {args.N, args.K, bucket, args.is_y_f32, {}, Entry::UNTRIED};
     TRY(choose(gemm, args, problem, stream, entry));
-    gemm->n_entries++;
+    tuning.n_entries++;
     *entry_out = entry;
     return ST_OK;
 }
@@ -297,7 +314,7 @@ multiply_fixed(gemm_cuda *gemm, gemm_args args, cudaStream_t stream)
     args.M = GEMM_CUDA_FIXED_ROWS;
     TRY(problem_init(args, &problem));
     TRY(require_entry(gemm, args, problem, stream, &entry));
-    if (rows >= kWideRows && entry->wide == Entry::UNTRIED) {
+    if (rows >= kWideRows && entry->wide == Entry::UNTRIED && !gemm->is_settled) {
         TRY(try_wide(gemm, args, entry, stream));
     }
     if (entry->wide == Entry::SAME_BITS) {
@@ -317,8 +334,8 @@ static enum status
 open_handles(gemm_cuda *gemm)
 {
     const size_t bytes = kWorkspaceBytes;
-    const uint32_t reductions =
-        gemm->is_deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_MASK;
+    const uint32_t reductions = gemm->tuning.is_deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                              : CUBLASLT_REDUCTION_SCHEME_MASK;
 
     CUBLAS_TRY(cublasLtCreate(&gemm->handle));
     CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&gemm->preference));
@@ -333,17 +350,43 @@ open_handles(gemm_cuda *gemm)
     return ST_OK;
 }
 
+// What the choices are good for; `earlier` are taken if they are of the same.
+static enum status
+open_tuning(gemm_cuda *gemm, const void *earlier, size_t bytes)
+{
+    Tuning &tuning = gemm->tuning;
+    Tuning found = {};
+    cudaDeviceProp device;
+    int ordinal = 0;
+
+    CU_TRY(cudaGetDevice(&ordinal));
+    CU_TRY(cudaGetDeviceProperties(&device, ordinal));
+    (void)snprintf(tuning.device, sizeof(tuning.device), "%.63s", device.name);
+    tuning.sm_count = (uint32_t)device.multiProcessorCount;
+    tuning.library = cublasLtGetVersion();
+    if (bytes > 0 && bytes <= sizeof(found)) {
+        memcpy(&found, earlier, bytes);
+    }
+    if (memcmp(&found, &tuning, offsetof(Tuning, n_entries)) == 0 && bytes == tuning_bytes(found)) {
+        tuning = found;
+    }
+    return ST_OK;
+}
+
 extern "C" enum status
-gemm_cuda_new(bool is_deterministic, struct gemm_cuda **gemm_out)
+gemm_cuda_new(bool is_deterministic, const void *tuning, size_t bytes, struct gemm_cuda **gemm_out)
 {
     gemm_cuda *gemm = new (std::nothrow) gemm_cuda();
 
     if (gemm == NULL) {
         return ERR(ST_NO_MEMORY, "gemm state");
     }
-    gemm->is_deterministic = is_deterministic;
+    gemm->tuning.is_deterministic = is_deterministic;
     enum status st = open_handles(gemm);
 
+    if (st == ST_OK) {
+        st = open_tuning(gemm, tuning, bytes);
+    }
     if (st != ST_OK) {
         gemm_cuda_destroy(&gemm);
         return st;
@@ -380,6 +423,19 @@ gemm_cuda_destroy(struct gemm_cuda **gemm_in)
     *gemm_in = NULL;
 }
 
+extern "C" void
+gemm_cuda_settle(struct gemm_cuda *gemm)
+{
+    gemm->is_settled = true;
+}
+
+extern "C" const void *
+gemm_cuda_tuning(const struct gemm_cuda *gemm, size_t *bytes_out)
+{
+    *bytes_out = tuning_bytes(gemm->tuning);
+    return &gemm->tuning;
+}
+
 extern "C" enum status
 gemm_cuda_run(struct gemm_cuda *gemm, struct gemm_args args, void *stream)
 {
@@ -389,6 +445,6 @@ gemm_cuda_run(struct gemm_cuda *gemm, struct gemm_args args, void *stream)
     if (args.K % 8 != 0 || args.N % 8 != 0) {
         return ERR(ST_INVALID, "gemm: N %u and K %u must be multiples of 8", args.N, args.K);
     }
-    return gemm->is_deterministic ? multiply_fixed(gemm, args, (cudaStream_t)stream)
-                                  : multiply_any(gemm, args, (cudaStream_t)stream);
+    return gemm->tuning.is_deterministic ? multiply_fixed(gemm, args, (cudaStream_t)stream)
+                                         : multiply_any(gemm, args, (cudaStream_t)stream);
 }

@@ -25,6 +25,19 @@ struct gemm_args {
     uint32_t is_y_f32; /* CUDA: y is f32 (logits); the CPU's always is */
 };
 
+/* Rows up to a bucket's are served by one choice of algorithm, where an instance chooses: M rounded
+ * up to a power of two. */
+static inline uint32_t
+gemm_bucket(uint32_t M)
+{
+    uint32_t bucket = 1;
+
+    while (bucket < M) {
+        bucket *= 2;
+    }
+    return bucket;
+}
+
 /* Plain loops, sums in double. */
 enum status gemm_ref(struct gemm_args args);
 

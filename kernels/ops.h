@@ -47,6 +47,9 @@ struct ops_config {
     /* cuda: lazy_prefill by wgmma on sm_90a.  Off by default: a test of it does not end on a device
      * (kernels/README.md).  $KVASIR_CUDA_WGMMA_PREFILL=1 sets it. */
     bool has_wgmma_prefill;
+    /* cuda: what ops->tuning of an earlier instance said; read by ops_cuda_new alone */
+    const void *tuning;
+    size_t tuning_bytes;
     /* cuda: the model's attention and the bounds of a step, for what begin_step prepares */
     uint32_t H;
     uint32_t Hkv;
@@ -56,6 +59,7 @@ struct ops_config {
     uint32_t segs_max;
 };
 
+#define OPS_TUNING_MAX    (32u << 10) /* bytes */
 #define OPS_THREADS_MAX   64
 #define OPS_STEP_SEGS_MIN 4097 /* the documents of a request and its own tokens */
 
@@ -106,6 +110,12 @@ struct ops {
      * step, while what was enqueued after the mark may still be under way. */
     enum status (*mark)(const struct ops *);
     enum status (*wait)(const struct ops *);
+
+    /* Both NULL where gemm measures nothing.  The first use of a shape (gemm_bucket) measures how
+     * it is done best, and waits; after settle none does.  tuning is what was measured, for other
+     * instances on such a device: they choose the same. */
+    void (*settle)(const struct ops *);
+    const void *(*tuning)(const struct ops *, size_t *bytes_out);
 
     /* Once a step, before its first layer: what attention can prepare for all layers (angles,
      * splits). lazy_prefill and lazy_decode of the step then get the same sequences in device

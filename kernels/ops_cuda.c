@@ -125,15 +125,6 @@ cuda_alloc(const struct ops *ops, size_t bytes, void **memory_out)
     return ST_OK;
 }
 
-static void
-cuda_release(const struct ops *ops, void *memory)
-{
-    (void)ops;
-    if (memory != NULL) {
-        (void)cudaFree(memory);
-    }
-}
-
 static enum status
 cuda_upload(const struct ops *ops, void *memory, const void *host, size_t bytes)
 {
@@ -153,31 +144,6 @@ cuda_fill(const struct ops *ops, void *memory, int byte, size_t bytes)
 {
     CU_TRY(cudaMemsetAsync(memory, byte, bytes, state_of(ops)->stream));
     return ST_OK;
-}
-
-static enum status
-cuda_alloc_host(const struct ops *ops, size_t bytes, void **memory_out)
-{
-    void *memory = NULL;
-    cudaError_t error = cudaMallocHost(&memory, bytes == 0 ? 1 : bytes);
-
-    (void)ops;
-    if (error != cudaSuccess) {
-        return ERR(error == cudaErrorMemoryAllocation ? ST_NO_MEMORY : ST_DEVICE,
-                   "cudaMallocHost of %zu bytes: %s", bytes, cudaGetErrorName(error));
-    }
-    memset(memory, 0, bytes);
-    *memory_out = memory;
-    return ST_OK;
-}
-
-static void
-cuda_release_host(const struct ops *ops, void *memory)
-{
-    (void)ops;
-    if (memory != NULL) {
-        (void)cudaFreeHost(memory);
-    }
 }
 
 static enum status
@@ -429,6 +395,18 @@ cuda_gemm(const struct ops *ops, struct gemm_args args)
     return gemm_cuda_run(state_of(ops)->gemm, args, state_of(ops)->stream);
 }
 
+static void
+cuda_settle(const struct ops *ops)
+{
+    gemm_cuda_settle(state_of(ops)->gemm);
+}
+
+static const void *
+cuda_tuning(const struct ops *ops, size_t *bytes_out)
+{
+    return gemm_cuda_tuning(state_of(ops)->gemm, bytes_out);
+}
+
 /* Joins the partials of one kind of attention into `out`. */
 static enum status
 join(const struct cuda_state *state, enum part part, const struct attn_desc *desc, void *out)
@@ -618,7 +596,8 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     if (config->is_deterministic) {
         TRY(make_prefill(state, sm_count, DECODE));
     }
-    TRY(gemm_cuda_new(config->is_deterministic, &state->gemm));
+    TRY(gemm_cuda_new(config->is_deterministic, config->tuning, config->tuning_bytes,
+                      &state->gemm));
     return graph_cuda_new(&state->graphs);
 }
 
@@ -653,15 +632,17 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .state = state,
         .bind = cuda_bind,
         .alloc = cuda_alloc,
-        .release = cuda_release,
-        .alloc_host = cuda_alloc_host,
-        .release_host = cuda_release_host,
+        .release = cuda_device_release,
+        .alloc_host = cuda_device_alloc_host,
+        .release_host = cuda_device_release_host,
         .upload = cuda_upload,
         .download = cuda_download,
         .fill = cuda_fill,
         .finish = cuda_finish,
         .mark = cuda_mark,
         .wait = cuda_wait,
+        .settle = cuda_settle,
+        .tuning = cuda_tuning,
         .begin_step = cuda_begin_step,
         .graph_begin = cuda_graph_begin,
         .graph_end = cuda_graph_end,

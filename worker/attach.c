@@ -195,9 +195,15 @@ make_weights(struct attachment *a)
     a->has_made_weights = true;
     TRY(device_create_arena(a->device, "kvasir-weights", weights_record_arena_bytes(&a->plan),
                             &a->weights));
-    TRY(load_weights(a->device->kind, a->checkpoint, &a->plan, arena_base(a->weights),
-                     report_progress, &percent_told));
-    TRY(weights_record_write(a->device->kind, &a->plan, a->model.fingerprint,
+    return load_weights(a->device->kind, a->checkpoint, &a->plan, arena_base(a->weights),
+                        report_progress, &percent_told);
+}
+
+/* The workspace is there: what it has measured is known. */
+static enum status
+seal_weights(struct attachment *a)
+{
+    TRY(weights_record_write(a->device->kind, &a->plan, a->model.fingerprint, &a->tuning,
                              arena_base(a->weights)));
     return arena_seal_readonly(a->weights);
 }
@@ -209,7 +215,7 @@ map_weights(struct attachment *a, const char *mechanism, int fd)
     TRY(device_import_arena(a->device, mechanism, fd, weights_record_arena_bytes(&a->plan), false,
                             &a->weights));
     return weights_record_check(a->device->kind, &a->plan, a->model.fingerprint,
-                                arena_base(a->weights));
+                                arena_base(a->weights), &a->tuning);
 }
 
 /* What kvasird says of an arena: its fd if it is there, else it is to be made. */
@@ -275,6 +281,9 @@ take_arenas(const struct attach_options *options, struct attachment *a,
     if (options->make_workspace != NULL) {
         talk_tell_supervisor(TALK_EXTEND_TIMEOUT "\nSTATUS=making the workspace");
         TRY(options->make_workspace(options->arg, a));
+    }
+    if (a->has_made_weights) {
+        TRY(seal_weights(a));
     }
     TRY(kind->free_bytes(&a->memory.free_after_workspace));
     TRY(kv.fd == NULL ? make_kv(a, reply)

@@ -17,6 +17,7 @@
 #include "proto/endpoints.h"
 #include "proto/wire.h"
 #include "worker/device.h"
+#include "worker/weights_record.h"
 
 struct attachment;
 
@@ -26,8 +27,9 @@ struct attach_options {
     uint32_t seqs_max;
     int stop_fd; /* readable: give up (an eventfd) */
     /* Makes the workspace: called when model, settings and weights are there and KV is not, so that
-     * a share of what is free is one of what is left.  NULL: there is none. */
-    enum status (*make_workspace)(void *arg, const struct attachment *attachment);
+     * a share of what is free is one of what is left.  May give attachment->tuning another content.
+     * NULL: there is none. */
+    enum status (*make_workspace)(void *arg, struct attachment *attachment);
     void *arg;
 };
 
@@ -62,8 +64,9 @@ struct attachment {
     struct kv_layout layout;
     uint32_t block_count;
     uint8_t pool_fingerprint[32];
-    struct arena *kv;      /* block_count blocks, writable */
-    struct arena *weights; /* plan.bytes */
+    struct arena *kv;             /* block_count blocks, writable */
+    struct arena *weights;        /* plan.bytes */
+    struct weights_tuning tuning; /* lies behind the weights */
     bool has_made_kv;
     bool has_made_weights;
     struct attach_memory memory;

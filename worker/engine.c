@@ -84,6 +84,12 @@ engine_new(const struct engine_config *config, struct engine **engine_out)
     return ST_OK;
 }
 
+enum status
+engine_settle(struct engine *engine)
+{
+    return llama_settle(engine->llama);
+}
+
 void
 engine_place_kv(struct engine *engine, void *kv, uint32_t block_count)
 {

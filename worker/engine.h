@@ -42,6 +42,9 @@ struct engine_config {
 enum status engine_new(const struct engine_config *config, struct engine **engine_out);
 void engine_destroy(struct engine **engine);
 
+/* As llama_settle. */
+enum status engine_settle(struct engine *engine);
+
 /* Tells an engine that was made without KV memory where it is. */
 void engine_place_kv(struct engine *engine, void *kv, uint32_t block_count);
 

@@ -6,56 +6,7 @@
 #include <string.h>
 
 #include "common/mem.h"
-
-/* Device buffers, with what one holds. */
-enum buffer {
-    /* Activations of all rows, [rows_max, ...]. */
-    BUF_X,       /* C: the residual stream */
-    BUF_DELTA,   /* C: what the last block adds to it */
-    BUF_H,       /* C: normed */
-    BUF_QKV,     /* (H + 2 Hkv) D */
-    BUF_Q,       /* H D, raw */
-    BUF_ATTN,    /* H D */
-    BUF_GATE_UP, /* 2F */
-    BUF_FFN,     /* F */
-    /* Of the rows that want logits, [logits_max, ...]. */
-    BUF_X_LAST,    /* C */
-    BUF_ATTN_LAST, /* H D */
-    BUF_LOGITS,    /* V, f32 */
-    /* The step's description, sent up once a step. */
-    BUF_IDS, /* u32 [rows_max], as the next three */
-    BUF_ROW_BLOCK,
-    BUF_ROW_SLOT,
-    BUF_ROW_POS,
-    BUF_LOGIT_ROWS,    /* u32 [logits_max] */
-    BUF_SEQS,          /* attn_seq [rows_max]: each has at least a row */
-    BUF_PARTIAL_FIRST, /* u32 [rows_max + 1] */
-    BUF_INV_FREQ,      /* f64 [D/2], sent up at the start */
-    /* Sampling. */
-    BUF_PARAMS,    /* sample_params [logits_max] */
-    BUF_RESULTS,   /* sample_result [logits_max] */
-    BUF_WORKSPACE, /* sample_workspace_bytes(logits_max, V) */
-    /* Those that llama_reserve grows. */
-    BUF_GROWING,
-    BUF_SEGS = BUF_GROWING, /* attn_segment [room.segs] */
-    BUF_BLOCK_IDS,          /* u32 [room.block_ids] */
-    BUF_O,                  /* f32 [room.partials, H, D] */
-    BUF_ML,                 /* f32 [room.partials, H, 2] */
-    BUF_HISTORY,            /* u32 [room.history]: what draws bring along */
-    BUFFERS,
-};
-
-struct llama {
-    struct llama_config config;
-    struct attn_desc desc; /* what all attention calls share; the step's part is filled per step */
-    struct llama_room room;
-    void *buffers[BUFFERS];
-    size_t buffer_bytes[BUFFERS];
-    /* Host side of BUF_PARTIAL_FIRST, [rows_max + 1]: of the step that runs and of the prepared. */
-    uint32_t *partial_first[2];
-    uint32_t prepared;            /* index into it */
-    struct sample_params *params; /* [logits_max], host side of BUF_PARAMS */
-};
+#include "worker/llama_state.h"
 
 /* Rows of a buffer that gemm reads or writes. */
 static size_t
@@ -483,6 +434,45 @@ begin_step(const struct llama *llama, const struct llama_step *step)
                                                    .rope_scale = llama->desc.rope_scale});
 }
 
+/* Rows of every bucket, on operands like a step's: zeros would take less power. */
+static enum status
+use_product(const struct llama *llama, enum weight kind, enum buffer x, enum buffer y)
+{
+    const struct ops *ops = llama->config.ops;
+    uint32_t k = (uint32_t)weights_columns(llama->config.model, kind);
+    uint32_t n = (uint32_t)(weights_elements(llama->config.model, kind) / k);
+    uint32_t rows_max = y == BUF_LOGITS ? llama->config.logits_max : llama->config.rows_max;
+
+    TRY(ops->embed(ops, (struct embed_args){.table = weight_at(llama, kind, 0),
+                                            .ids = llama->buffers[BUF_IDS], /* zeros */
+                                            .out = llama->buffers[x],
+                                            .T = rows_max,
+                                            .C = k,
+                                            .V = n}));
+    for (uint32_t rows = 1; rows < rows_max; rows *= 2) {
+        TRY(matmul(llama, x, kind, 0, y, rows, n, k));
+    }
+    return matmul(llama, x, kind, 0, y, rows_max, n, k);
+}
+
+enum status
+llama_settle(struct llama *llama)
+{
+    const struct ops *ops = llama->config.ops;
+
+    if (ops->settle == NULL) {
+        return ST_OK;
+    }
+    TRY(use_product(llama, WEIGHT_QKV, BUF_H, BUF_QKV));
+    TRY(use_product(llama, WEIGHT_ATTN_OUT, BUF_ATTN, BUF_DELTA));
+    TRY(use_product(llama, WEIGHT_GATE_UP, BUF_H, BUF_GATE_UP));
+    TRY(use_product(llama, WEIGHT_DOWN, BUF_FFN, BUF_DELTA));
+    TRY(use_product(llama, WEIGHT_OUTPUT, BUF_H, BUF_LOGITS));
+    TRY(ops->finish(ops));
+    ops->settle(ops);
+    return ST_OK;
+}
+
 /* Everything that is launched: from the ids to the logits. */
 static enum status
 run_layers(const struct llama *llama, const struct llama_step *step)
@@ -558,106 +548,4 @@ llama_forward(struct llama *llama, const struct llama_step *step)
 {
     TRY(llama_prepare(llama, step));
     return llama_launch(llama, step);
-}
-
-static const float *
-logits_at(const struct llama *llama, uint32_t row)
-{
-    return (const float *)llama->buffers[BUF_LOGITS] + (size_t)row * llama->config.model->V;
-}
-
-/* Words that a row's draw brings along; they lie one after the other in BUF_HISTORY. */
-struct draw_words {
-    uint32_t *next; /* device */
-    size_t left;
-};
-
-static enum status
-send_words(struct llama *llama, struct draw_words *words, const void *host, size_t count,
-           const void **device_out)
-{
-    *device_out = NULL;
-    if (count == 0) {
-        return ST_OK;
-    }
-    assert(count <= words->left);
-    TRY(llama->config.ops->upload(llama->config.ops, words->next, host, count * sizeof(uint32_t)));
-    *device_out = words->next;
-    words->next += count;
-    words->left -= count;
-    return ST_OK;
-}
-
-static enum status
-send_params(struct llama *llama, struct draw_words *words, const struct sample_params *from,
-            struct sample_params *to)
-{
-    static_assert(sizeof(struct sample_adjust) == 2 * sizeof(uint32_t), "counted in words");
-    size_t mask = from->allowed == NULL ? 0 : llama_mask_words(llama->config.model->V);
-    const void *history, *adjusts, *allowed;
-
-    TRY(send_words(llama, words, from->history, from->n_history, &history));
-    TRY(send_words(llama, words, from->adjusts, 2 * (size_t)from->n_adjusts, &adjusts));
-    TRY(send_words(llama, words, from->allowed, mask, &allowed));
-    *to = *from;
-    to->history = history;
-    to->adjusts = adjusts;
-    to->allowed = allowed;
-    return ST_OK;
-}
-
-enum status
-llama_draw(struct llama *llama, uint32_t first, uint32_t count, const struct sample_params *params,
-           struct sample_result *results)
-{
-    const struct ops *ops = llama->config.ops;
-    struct draw_words words = {llama->buffers[BUF_HISTORY], llama->room.history};
-
-    if (count == 0) {
-        return ops->mark(ops);
-    }
-    assert(first + count <= llama->config.logits_max);
-    for (uint32_t i = 0; i < count; i++) {
-        TRY(send_params(llama, &words, &params[i], &llama->params[i]));
-    }
-    TRY(ops->upload(ops, llama->buffers[BUF_PARAMS], llama->params, count * sizeof(*params)));
-    TRY(ops->sample(ops, (struct sample_args){.logits = logits_at(llama, first),
-                                              .params = llama->buffers[BUF_PARAMS],
-                                              .results = llama->buffers[BUF_RESULTS],
-                                              .workspace = llama->buffers[BUF_WORKSPACE],
-                                              .R = count,
-                                              .V = llama->config.model->V}));
-    TRY(ops->download(ops, results, llama->buffers[BUF_RESULTS], count * sizeof(*results)));
-    return ops->mark(ops);
-}
-
-enum status
-llama_wait(struct llama *llama, uint32_t first, uint32_t count, const struct sample_result *results)
-{
-    TRY(llama->config.ops->wait(llama->config.ops));
-    for (uint32_t i = 0; i < count; i++) {
-        if (results[i].id == SAMPLE_REFUSED) {
-            return ERR(ST_INVALID, "row %u: logits that are not numbers", first + i);
-        }
-    }
-    return ST_OK;
-}
-
-enum status
-llama_sample(struct llama *llama, uint32_t first, uint32_t count,
-             const struct sample_params *params, struct sample_result *results)
-{
-    TRY(llama_draw(llama, first, count, params, results));
-    return llama_wait(llama, first, count, results);
-}
-
-enum status
-llama_logits(struct llama *llama, uint32_t count, float *logits_out)
-{
-    const struct ops *ops = llama->config.ops;
-    size_t bytes = (size_t)count * llama->config.model->V * sizeof(float);
-
-    assert(bytes <= llama->buffer_bytes[BUF_LOGITS]);
-    TRY(ops->download(ops, logits_out, llama->buffers[BUF_LOGITS], bytes));
-    return ops->finish(ops);
 }

@@ -78,6 +78,10 @@ void llama_destroy(struct llama **llama);
 /* Where KV is, for an instance that was made without. */
 void llama_place_kv(struct llama *llama, void *kv, uint32_t block_count);
 
+/* Where operations measure how products are done best, lets them do it now, for every row count
+ * that a step may have, so that none ever waits for that.  Before the first step.  ST_DEVICE. */
+enum status llama_settle(struct llama *llama);
+
 /* Makes room for steps of that size; what was prepared is lost.  Never shrinks.  ST_NO_MEMORY. */
 enum status llama_reserve(struct llama *llama, const struct llama_room *room);
 

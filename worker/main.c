@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvasir-worker: one model instance on one device, working for the kvasird of this host. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -174,7 +175,24 @@ struct machine {
 };
 
 static enum status
-make_machine(void *arg, const struct attachment *a)
+settle(const struct machine *machine, struct weights_tuning *tuning)
+{
+    const struct ops *ops = machine->ops;
+    size_t bytes = 0;
+
+    TRY(engine_settle(machine->engine));
+    if (ops->tuning != NULL) {
+        const void *found = ops->tuning(ops, &bytes);
+
+        assert(bytes <= sizeof(tuning->bytes));
+        memcpy(tuning->bytes, found, bytes);
+    }
+    tuning->n_bytes = (uint32_t)bytes;
+    return ST_OK;
+}
+
+static enum status
+make_machine(void *arg, struct attachment *a)
 {
     struct machine *machine = arg;
     uint32_t seqs_max = (uint32_t)machine->options->seqs_max;
@@ -182,6 +200,8 @@ make_machine(void *arg, const struct attachment *a)
     TRY(a->device->kind->ops_new(
         (struct ops_config){.threads = (uint32_t)machine->options->threads,
                             .is_deterministic = a->is_deterministic,
+                            .tuning = a->tuning.bytes,
+                            .tuning_bytes = a->tuning.n_bytes,
                             .H = a->model.H,
                             .Hkv = a->model.Hkv,
                             .D = a->model.D,
@@ -189,17 +209,17 @@ make_machine(void *arg, const struct attachment *a)
                             .seqs_max = a->step_tokens, /* each has at least a row */
                             .segs_max = STEP_SEGMENTS_MAX},
         &machine->ops));
-    return engine_new(
-        &(struct engine_config){.model = &a->model,
-                                .tokenizer = a->tokenizer,
-                                .plan = &a->plan,
-                                .weights = arena_base(a->weights),
-                                .layout = a->layout,
-                                .ops = machine->ops,
-                                .step_tokens = a->step_tokens,
-                                .mixed_tokens = (uint32_t)machine->options->mixed_tokens,
-                                .seqs_max = seqs_max},
-        &machine->engine);
+    TRY(engine_new(&(struct engine_config){.model = &a->model,
+                                           .tokenizer = a->tokenizer,
+                                           .plan = &a->plan,
+                                           .weights = arena_base(a->weights),
+                                           .layout = a->layout,
+                                           .ops = machine->ops,
+                                           .step_tokens = a->step_tokens,
+                                           .mixed_tokens = (uint32_t)machine->options->mixed_tokens,
+                                           .seqs_max = seqs_max},
+                   &machine->engine));
+    return settle(machine, &a->tuning);
 }
 
 static void

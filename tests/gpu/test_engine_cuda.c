@@ -311,6 +311,57 @@ START_TEST(thousands_of_tiny_documents_go_through_in_several_steps)
 }
 END_TEST
 
+static size_t
+tuning_bytes(const struct ops *ops)
+{
+    size_t bytes;
+
+    (void)ops->tuning(ops, &bytes);
+    return bytes;
+}
+
+/* An instance for the same steps that is given this much of what another one measured. */
+static size_t
+taken_over(const struct rig *rig, const void *tuning, size_t bytes)
+{
+    struct ops *ops = NULL;
+
+    ck_assert_int_eq(device_cuda.ops_new((struct ops_config){.threads = 1,
+                                                             .tuning = tuning,
+                                                             .tuning_bytes = bytes,
+                                                             .H = rig->model.H,
+                                                             .Hkv = rig->model.Hkv,
+                                                             .D = rig->model.D,
+                                                             .rows_max = 8,
+                                                             .seqs_max = 8,
+                                                             .segs_max = 8},
+                                         &ops),
+                     ST_OK);
+    bytes = tuning_bytes(ops);
+    ops_destroy(&ops);
+    return bytes;
+}
+
+START_TEST(after_settling_no_step_chooses_an_algorithm_and_another_worker_takes_them_over)
+{
+    struct rig *rig = open_rig(&cases[1], &device_cuda, 500);
+    size_t none = tuning_bytes(rig->ops);
+    size_t bytes;
+
+    ck_assert_int_eq(engine_settle(rig->engine), ST_OK);
+    size_t settled = tuning_bytes(rig->ops);
+    ck_assert_uint_gt(settled, none);
+    run_requests(rig);
+    ck_assert_uint_eq(tuning_bytes(rig->ops), settled);
+
+    const void *tuning = rig->ops->tuning(rig->ops, &bytes);
+    ck_assert_uint_eq(taken_over(rig, tuning, bytes), settled);
+    ck_assert_uint_eq(taken_over(rig, tuning, bytes - 1), none); /* damaged: measured anew */
+    ck_assert_uint_eq(taken_over(rig, tuning, 0), none);
+    rig_destroy(&rig);
+}
+END_TEST
+
 START_TEST(a_real_model_answers_on_the_gpu_as_on_the_cpu)
 {
     struct rig_config config = rig_defaults();
@@ -340,4 +391,5 @@ END_TEST
 
 GPU_MAIN("engine_cuda", device_cuda.choose(0), the_gpu_answers_as_the_cpu_does,
          thousands_of_tiny_documents_go_through_in_several_steps,
+         after_settling_no_step_chooses_an_algorithm_and_another_worker_takes_them_over,
          a_real_model_answers_on_the_gpu_as_on_the_cpu)

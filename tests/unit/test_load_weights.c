@@ -108,12 +108,13 @@ START_TEST(weights_in_another_order_are_not_mapped)
     struct weights_plan plan;
     float *memory = make_dummy(3, &config, &plan);
     uint8_t fingerprint[32] = {7};
+    struct weights_tuning tuning = {0};
     uint8_t *arena = calloc(1, weights_record_arena_bytes(&plan));
 
     plain.pack_weight = NULL;
-    ck_assert_int_eq(weights_record_write(&device_cpu, &plan, fingerprint, arena), ST_OK);
-    ck_assert_int_eq(weights_record_check(&device_cpu, &plan, fingerprint, arena), ST_OK);
-    ck_assert_int_eq(weights_record_check(&plain, &plan, fingerprint, arena), ST_INVALID);
+    ck_assert_int_eq(weights_record_write(&device_cpu, &plan, fingerprint, &tuning, arena), ST_OK);
+    ck_assert_int_eq(weights_record_check(&device_cpu, &plan, fingerprint, arena, &tuning), ST_OK);
+    ck_assert_int_eq(weights_record_check(&plain, &plan, fingerprint, arena, &tuning), ST_INVALID);
     ck_assert_str_eq(status_detail(),
                      "the weights arena holds weights that another version laid out");
     free(arena);
@@ -121,6 +122,33 @@ START_TEST(weights_in_another_order_are_not_mapped)
 }
 END_TEST
 
+START_TEST(what_was_measured_lies_behind_the_weights_and_is_refused_when_damaged)
+{
+    struct model_config config;
+    struct weights_plan plan;
+    float *memory = make_dummy(3, &config, &plan);
+    uint8_t fingerprint[32] = {7};
+    struct weights_tuning measured = {.n_bytes = OPS_TUNING_MAX};
+    struct weights_tuning found = {0};
+    uint8_t *arena = calloc(1, weights_record_arena_bytes(&plan));
+
+    for (size_t i = 0; i < OPS_TUNING_MAX; i++) {
+        measured.bytes[i] = (uint8_t)(i * 37 % 251);
+    }
+    ck_assert_int_eq(weights_record_write(&device_cpu, &plan, fingerprint, &measured, arena),
+                     ST_OK);
+    ck_assert_int_eq(weights_record_check(&device_cpu, &plan, fingerprint, arena, &found), ST_OK);
+    ck_assert_mem_eq(&found, &measured, sizeof(found));
+    arena[weights_record_arena_bytes(&plan) - 1] ^= 1;
+    ck_assert_int_eq(weights_record_check(&device_cpu, &plan, fingerprint, arena, &found),
+                     ST_INVALID);
+    ck_assert_str_eq(status_detail(), "the weights arena holds a record that is damaged");
+    free(arena);
+    free(memory);
+}
+END_TEST
+
 CHECK_MAIN("load_weights", norms_of_a_dummy_are_1_and_every_matrix_is_random_in_its_own_way,
            the_seed_is_the_model, weights_in_another_order_are_not_mapped,
+           what_was_measured_lies_behind_the_weights_and_is_refused_when_damaged,
            a_dummy_answers_text_through_its_byte_tokenizer)
