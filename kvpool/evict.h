@@ -19,6 +19,7 @@
 
 #define EVICT_PRIORITY_DEFAULT 50
 #define EVICT_PRIORITY_MAX     100
+#define EVICT_LOWEST_MAX       64 /* that a policy is asked for at once */
 
 /* What a policy may know of a document; embedded in the pool's record. */
 struct evict_doc {
@@ -78,6 +79,13 @@ struct evict_policy_ops {
     size_t (*saved_bytes)(const struct evict_policy *);
     size_t (*save)(const struct evict_policy *, void *bytes, size_t max);
     enum status (*restore)(struct evict_policy *, const void *bytes, size_t size);
+
+    /* Writes up to `max` of the documents that would be the next victims, the first of them first,
+     * as far as that can be said without choosing one; returns how many.  Changes nothing. */
+    uint32_t (*coldest)(const struct evict_policy *, struct evict_doc **docs_out, uint32_t max);
+    /* What a block of the document is worth now, here or not: for comparison with others of the
+     * same moment. */
+    double (*worth)(const struct evict_policy *, const struct dockey *key);
 };
 
 extern const struct evict_policy_ops evict_zipf;

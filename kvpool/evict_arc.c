@@ -139,6 +139,18 @@ arc_victim(struct evict_policy *policy)
     return doc != NULL ? doc : evict_queues_last_resort(queues);
 }
 
+static uint32_t
+arc_coldest(const struct evict_policy *policy, struct evict_doc **docs_out, uint32_t max)
+{
+    bool is_recent_first = (double)policy->queues.queue[RECENT].blocks > policy->target;
+    uint32_t count =
+        evict_queues_list(&policy->queues, is_recent_first ? RECENT : FREQUENT, docs_out, max);
+
+    return count
+           + evict_queues_list(&policy->queues, is_recent_first ? FREQUENT : RECENT,
+                               docs_out + count, max - count);
+}
+
 const struct evict_policy_ops evict_arc = {
     .name = "arc",
     .create = arc_create,
@@ -150,4 +162,5 @@ const struct evict_policy_ops evict_arc = {
     .awaited = arc_update,
     .forgotten = arc_forgotten,
     .victim = arc_victim,
+    .coldest = arc_coldest,
 };

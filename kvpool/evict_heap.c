@@ -105,3 +105,32 @@ evict_heap_restore(struct evict_heap *heap)
         sift_down(heap, index, heap->entries[index]);
     }
 }
+
+/* The next lowest is always among the children of those that were taken: as many as were taken, and
+ * one more.  `docs_out` is few, so looking at all of them is cheaper than another heap. */
+uint32_t
+evict_heap_lowest(const struct evict_heap *heap, struct evict_doc **docs_out, uint32_t max)
+{
+    uint32_t edge[EVICT_LOWEST_MAX + 1]; /* indices whose parents were taken */
+    uint32_t edge_count = heap->count > 0 ? 1 : 0, count = 0;
+
+    assert(max <= EVICT_LOWEST_MAX);
+    edge[0] = 0;
+    while (count < max && edge_count > 0) {
+        uint32_t best = 0;
+
+        for (uint32_t i = 1; i < edge_count; i++) {
+            if (heap->entries[edge[i]].score < heap->entries[edge[best]].score) {
+                best = i;
+            }
+        }
+        uint32_t taken = edge[best], child = 2 * taken + 1;
+
+        docs_out[count++] = heap->entries[taken].doc;
+        edge[best] = edge[--edge_count];
+        for (uint32_t i = 0; i < 2 && child + i < heap->count; i++) {
+            edge[edge_count++] = child + i;
+        }
+    }
+    return count;
+}

@@ -31,6 +31,10 @@ void evict_heap_remove(struct evict_heap *heap, struct evict_doc *doc);
 /* Gives entry `index` another score.  The entry moves. */
 void evict_heap_rescore(struct evict_heap *heap, uint32_t index, double score);
 
+/* Writes up to `max` documents of the lowest scores, the lowest first; returns how many. */
+uint32_t evict_heap_lowest(const struct evict_heap *heap, struct evict_doc **docs_out,
+                           uint32_t max);
+
 /* Makes it a heap again after the caller has changed scores in `entries`. */
 void evict_heap_restore(struct evict_heap *heap);
 

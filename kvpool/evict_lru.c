@@ -75,6 +75,21 @@ lru_victim(struct evict_policy *policy)
     return list_is_empty(list) ? NULL : LIST_ENTRY(list->next, struct evict_doc, link);
 }
 
+static uint32_t
+lru_coldest(const struct evict_policy *policy, struct evict_doc **docs_out, uint32_t max)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, &policy->oldest_first)
+    {
+        if (count == max) {
+            break;
+        }
+        docs_out[count++] = LIST_ENTRY(node, struct evict_doc, link);
+    }
+    return count;
+}
+
 const struct evict_policy_ops evict_lru = {
     .name = "lru",
     .create = lru_create,
@@ -86,4 +101,5 @@ const struct evict_policy_ops evict_lru = {
     .awaited = lru_place,
     .forgotten = lru_forgotten,
     .victim = lru_victim,
+    .coldest = lru_coldest,
 };

@@ -71,6 +71,29 @@ evict_queues_oldest(struct evict_queues *queues, uint8_t number)
     return NULL;
 }
 
+/* Stops after as many again that cannot go: they are taken out when their turn comes. */
+uint32_t
+evict_queues_list(const struct evict_queues *queues, uint8_t number, struct evict_doc **docs_out,
+                  uint32_t max)
+{
+    uint32_t count = 0, passed = 0;
+
+    LIST_FOR_EACH(node, &queues->queue[number].oldest_first)
+    {
+        struct evict_doc *doc = LIST_ENTRY(node, struct evict_doc, link);
+
+        if (count == max || passed > max) {
+            break;
+        }
+        if (doc->is_evictable && !doc->is_awaited) {
+            docs_out[count++] = doc;
+        } else {
+            passed++;
+        }
+    }
+    return count;
+}
+
 struct evict_doc *
 evict_queues_last_resort(struct evict_queues *queues)
 {

@@ -37,6 +37,10 @@ void evict_queues_update(struct evict_queues *queues, struct evict_doc *doc);
 /* The oldest that can go and is not awaited; NULL if there is none. */
 struct evict_doc *evict_queues_oldest(struct evict_queues *queues, uint8_t number);
 
+/* Writes up to `max` of those that can go and are not awaited, the oldest first; how many. */
+uint32_t evict_queues_list(const struct evict_queues *queues, uint8_t number,
+                           struct evict_doc **docs_out, uint32_t max);
+
 /* When neither queue has one: an awaited document, or NULL. */
 struct evict_doc *evict_queues_last_resort(struct evict_queues *queues);
 

@@ -137,6 +137,19 @@ s3fifo_victim(struct evict_policy *policy)
     return doc != NULL ? doc : evict_queues_last_resort(&policy->queues);
 }
 
+/* The small queue gives until it is small enough, then the main one does. */
+static uint32_t
+s3fifo_coldest(const struct evict_policy *policy, struct evict_doc **docs_out, uint32_t max)
+{
+    bool is_small_first = policy->queues.queue[SMALL].blocks > policy->block_count / SMALL_SHARE;
+    uint32_t count =
+        evict_queues_list(&policy->queues, is_small_first ? SMALL : MAIN, docs_out, max);
+
+    return count
+           + evict_queues_list(&policy->queues, is_small_first ? MAIN : SMALL, docs_out + count,
+                               max - count);
+}
+
 const struct evict_policy_ops evict_s3fifo = {
     .name = "s3fifo",
     .create = s3fifo_create,
@@ -148,4 +161,5 @@ const struct evict_policy_ops evict_s3fifo = {
     .awaited = s3fifo_update,
     .forgotten = s3fifo_forgotten,
     .victim = s3fifo_victim,
+    .coldest = s3fifo_coldest,
 };

@@ -432,6 +432,21 @@ evict_zipf_rescore(struct evict_policy *policy)
     evict_heap_restore(heap);
 }
 
+static uint32_t
+zipf_coldest(const struct evict_policy *policy, struct evict_doc **docs_out, uint32_t max)
+{
+    return evict_heap_lowest(&policy->heap, docs_out, max);
+}
+
+static double
+zipf_worth(const struct evict_policy *policy, const struct dockey *key)
+{
+    uint32_t slot = zipf_memory_find(&policy->memory, dockey_hash(key));
+
+    return slot == 0 ? (double)UNKNOWN_SCORE
+                     : (double)record_score(policy, &policy->memory.records[slot]);
+}
+
 struct zipf_view
 evict_zipf_view(const struct evict_policy *policy)
 {
@@ -460,4 +475,6 @@ const struct evict_policy_ops evict_zipf = {
     .saved_bytes = zipf_state_bytes,
     .save = zipf_state_save,
     .restore = zipf_state_restore,
+    .coldest = zipf_coldest,
+    .worth = zipf_worth,
 };

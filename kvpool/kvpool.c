@@ -19,6 +19,7 @@
 
 #include "common/mem.h"
 #include "kvpool/pool_state.h"
+#include "kvpool/tier.h"
 
 #define GHOSTS_PER_BLOCK 2
 #define GHOSTS_MAX       (1u << 18) /* about 20 MiB of remembered keys */
@@ -64,6 +65,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     pool->config = *config;
     list_init(&pool->detached);
     list_init(&pool->claims);
+    list_init(&pool->spills);
     st = htab_init(&pool->awaited, awaited_equal);
     if (st == ST_OK) {
         st = blocks_init(&pool->blocks, config->block_count);
@@ -107,6 +109,7 @@ kvpool_destroy(struct kvpool **pool)
         htab_remove(&(*pool)->index, node);
         kvpool_doc_free(HTAB_ENTRY(node, struct kvpool_doc, node));
     }
+    kvpool_tier_deinit(*pool);
     if ((*pool)->policy != NULL) {
         (*pool)->config.policy->destroy(&(*pool)->policy);
     }
@@ -136,6 +139,7 @@ kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc)
         return;
     }
     doc->policy.is_evictable = is_evictable;
+    pool->may_spill |= is_evictable;
     if (is_evictable) {
         pool->blocks_evictable += doc->policy.blocks_resident;
     } else {
@@ -158,6 +162,7 @@ give_back_tail(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count)
     if (resident_tokens < doc->tokens_ready) {
         doc->tokens_ready = (uint32_t)resident_tokens;
     }
+    kvpool_tier_cut(pool, doc, doc->policy.blocks_resident + count);
 }
 
 static void
@@ -184,6 +189,7 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
         pool->blocks_pinned -= doc->policy.blocks_resident;
     }
     doc->is_indexed = false;
+    kvpool_tier_leave(pool, doc, reason == KVPOOL_MISS_FORGOTTEN);
     kvpool_note_leave(pool, doc);
     kvpool_doc_update_evictable(pool, doc);
     pool->config.policy->forgotten(pool->policy, &doc->policy, end);
@@ -411,6 +417,7 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
                        ? KVPOOL_MISS_PARTIAL
                        : (enum kvpool_miss)ghosts_take(pool->ghosts, &want->key, KVPOOL_MISS_COLD);
     want->must_build = true;
+    doc->is_derived = want->is_derived;
     begin_build(pool, doc, builder);
 }
 
@@ -625,6 +632,11 @@ kvpool_forget(struct kvpool *pool, const struct dockey *key)
 {
     struct kvpool_doc *doc = find_doc(pool, key);
 
+    if (doc == NULL && pool->tier != NULL && pool->tier->ops->remove(pool->tier, key)) {
+        (void)ghosts_take(pool->ghosts, key, KVPOOL_MISS_COLD);
+        ghosts_add(pool->ghosts, key, KVPOOL_MISS_FORGOTTEN);
+        return ST_OK;
+    }
     if (doc == NULL) {
         return ERR(ST_NOT_FOUND, "document is not in the pool");
     }
@@ -646,6 +658,9 @@ kvpool_fence_lift(struct kvpool *pool, uint64_t fence)
         if (doc->run->fence == fence) {
             doc->run->fence = 0;
         }
+    }
+    if (pool->tier != NULL) {
+        pool->tier->ops->fence_lift(pool->tier, fence);
     }
     return blocks_lift(&pool->blocks, fence);
 }

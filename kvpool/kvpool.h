@@ -27,9 +27,13 @@ struct catalog;
 struct kvpool;
 struct kvpool_doc;
 struct kvpool_claim;
+struct tier;
+struct tier_doc;
 
 #define KVPOOL_BLOCKS_MAX     (1u << 28)
 #define KVPOOL_CLAIM_DOCS_MAX 4096
+#define KVPOOL_SPILL_AHEAD    8  /* one part in so many is free, or copied before it must go */
+#define KVPOOL_SPILL_BLOCKS   64 /* of one spill */
 
 struct kvpool_config {
     uint32_t block_count;  /* 1..KVPOOL_BLOCKS_MAX */
@@ -62,6 +66,7 @@ struct kvpool_want {
     const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
     bool is_optional;    /* what is resident of it is enough; nothing is built */
     bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
+    bool is_derived;     /* a copy: cheaper to make again than to keep in a tier */
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
@@ -188,6 +193,53 @@ enum status kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uin
 /* The ids of such a document, borrowed as long as it is there; NULL for any other. */
 const uint32_t *kvpool_doc_ids(const struct kvpool_doc *doc);
 
+/* --- a further level (kvpool_tier.c) ----------------------------------------------------------- */
+
+/* Copies go there and come back from now on; the pool's, destroyed with it. */
+void kvpool_use_tier(struct kvpool *pool, struct tier *tier);
+struct tier *kvpool_tier(const struct kvpool *pool); /* NULL: none */
+
+/* What a block of a document is worth in a tier, as the policy sees it; for tier_host_config.  The
+ * policy ranks both levels if kvpool_ranks_tiers says so. */
+double kvpool_worth(const void *pool, const struct dockey *key);
+bool kvpool_ranks_tiers(const struct kvpool *pool);
+
+/* Sealed blocks to be copied into the tier by the process `writer`, before they are evicted. */
+struct kvpool_spill {
+    uint64_t id;
+    uint32_t count;
+    const uint32_t *blocks, *places; /* [count] borrowed until the end of the spill */
+};
+
+/* The next blocks that ought to be copied: of who would be evicted next and has no copy, as long as
+ * less than KVPOOL_SPILL_AHEAD of the pool is free or copied.  False: none now.  The blocks are not
+ * held: an eviction takes them whenever it wants, and what it took does not count as copied. */
+bool kvpool_spill_next(struct kvpool *pool, uint64_t writer, struct kvpool_spill *spill_out);
+
+/* The writer has copied the first `count` blocks, which have these sums, and touches the others'
+ * places no more.  False: there is no such spill of that writer. */
+bool kvpool_spill_end(struct kvpool *pool, uint64_t id, uint64_t writer, uint32_t count,
+                      const uint64_t *sums);
+
+/* The writer is lost: the places are free after kvpool_fence_lift(writer). */
+void kvpool_spills_lost(struct kvpool *pool, uint64_t writer);
+
+/* The copies that a build can take instead of computing. */
+struct kvpool_load {
+    struct tier_doc *copy;
+    uint32_t count;   /* blocks, behind those that are ready */
+    uint32_t *places; /* [count] */
+    uint64_t *sums;   /* [count] what they must be */
+};
+
+/* How many blocks of a document that is being built, behind those that are ready, have copies. */
+uint32_t kvpool_loadable(const struct kvpool *pool, const struct kvpool_doc *doc);
+/* Holds their places until kvpool_load_end.  ST_NO_MEMORY. */
+enum status kvpool_load_begin(struct kvpool *pool, const struct kvpool_doc *doc,
+                              struct kvpool_load **load_out);
+/* `is_bad`: not what they should be; the copy is forgotten.  NULL is fine. */
+void kvpool_load_end(struct kvpool *pool, struct kvpool_load **load, bool is_bad);
+
 /* --- fences ----------------------------------------------------------------------------------- */
 
 /* The process behind `fence` is gone for certain: its quarantined blocks are free.  Returns how
@@ -226,9 +278,10 @@ struct kvpool_stats {
     uint64_t doc_misses[KVPOOL_MISS_REASONS]; /* [KVPOOL_HIT] stays 0 */
     uint64_t tokens_hit, tokens_missed;
     uint64_t blocks_evicted, docs_evicted;
-    uint64_t docs_built;     /* sealed builds */
-    uint64_t turns_kept;     /* of requests' own blocks */
-    uint64_t claims_refused; /* for want of blocks */
+    uint64_t blocks_uncopied; /* of them, those that left no copy in the tier there is */
+    uint64_t docs_built;      /* sealed builds */
+    uint64_t turns_kept;      /* of requests' own blocks */
+    uint64_t claims_refused;  /* for want of blocks */
 };
 
 void kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out);

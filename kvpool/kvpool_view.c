@@ -279,6 +279,7 @@ check_docs(const struct kvpool *pool, struct census *census)
         const struct kvpool_doc *doc = LIST_ENTRY(node, const struct kvpool_doc, link);
 
         HOLDS(!doc->is_indexed);
+        HOLDS(doc->spill == NULL); /* copies are of what can be found */
         check_doc(pool, doc, census);
     }
 }

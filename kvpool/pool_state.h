@@ -22,12 +22,15 @@ struct kvpool_doc {
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
     uint64_t hits;
-    uint32_t *ids; /* [n_tokens] of a turn, owned; NULL for any other */
-    uint64_t came; /* claims before it was sealed */
+    uint32_t *ids;        /* [n_tokens] of a turn, owned; NULL for any other */
+    struct spill *spill;  /* its blocks are being copied into the tier; NULL: they are not */
+    uint64_t declined_at; /* claims when the tier did not want it; 0: never */
+    uint64_t came;        /* claims before it was sealed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
     bool is_abandoned;           /* its build was lost */
+    bool is_derived;             /* as in kvpool_want */
     uint32_t counted_references; /* scratch of kvpool_check */
 };
 
@@ -48,6 +51,10 @@ struct kvpool {
     struct list_node claims;   /* kvpool_claim.link */
     struct ghosts *ghosts;     /* enum kvpool_miss by key */
     struct evict_policy *policy;
+    struct tier *tier;       /* NULL: none */
+    struct list_node spills; /* spill.link */
+    uint64_t spill_id;       /* of the last one */
+    bool may_spill;          /* something changed since there was nothing to copy */
     uint64_t generation;
     uint64_t claims_made;
     uint64_t residency[KVPOOL_RESIDENCY_LEVELS];
@@ -78,6 +85,11 @@ enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
 
 /* kvpool_view.c: the document is about to be gone. */
 void kvpool_note_residency(struct kvpool *pool, const struct kvpool_doc *doc);
+
+/* kvpool_tier.c: the document lost blocks, or leaves (`is_forgotten`: so must its copy). */
+void kvpool_tier_cut(struct kvpool *pool, struct kvpool_doc *doc, uint32_t blocks_before);
+void kvpool_tier_leave(struct kvpool *pool, struct kvpool_doc *doc, bool is_forgotten);
+void kvpool_tier_deinit(struct kvpool *pool);
 
 /* kvpool_await.c */
 enum status kvpool_create_policy(struct kvpool *pool);

@@ -72,7 +72,12 @@ struct tier_ops {
     /* Forgets the document; false: it was not there.  Whoever reads or writes it ends as usual. */
     bool (*remove)(struct tier *, const struct dockey *key);
 
-    /* The process behind `fence` is gone for certain. */
+    /* The same; its places stay in quarantine until fence_lift(fence), for whoever erases what is in
+     * them.  Writes as many as `lookup` said; returns how many. */
+    uint32_t (*withdraw)(struct tier *, const struct dockey *key, uint64_t fence,
+                         uint32_t *places_out);
+
+    /* The process behind `fence` is gone for certain, or has finished. */
     void (*fence_lift)(struct tier *, uint64_t fence);
 
     void (*stat)(const struct tier *, struct tier_stats *stats_out);

@@ -391,6 +391,23 @@ host_remove(struct tier *tier, const struct dockey *key)
     return true;
 }
 
+static uint32_t
+host_withdraw(struct tier *tier, const struct dockey *key, uint64_t fence, uint32_t *places_out)
+{
+    struct host *host = host_of(tier);
+    struct tier_doc *doc = find(host, key);
+    uint32_t count = doc == NULL ? 0 : doc->run->count;
+
+    if (doc == NULL) {
+        return 0;
+    }
+    memcpy(places_out, doc->run->ids, count * sizeof(places_out[0]));
+    doc->run->fence = fence;
+    detach(host, doc);
+    end_if_unused(host, doc);
+    return count;
+}
+
 static void
 host_fence_lift(struct tier *tier, uint64_t fence)
 {
@@ -524,6 +541,7 @@ static const struct tier_ops host_ops = {
     .put = host_put,
     .put_end = host_put_end,
     .remove = host_remove,
+    .withdraw = host_withdraw,
     .fence_lift = host_fence_lift,
     .stat = host_stat,
     .next = host_next,
