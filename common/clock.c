@@ -13,7 +13,16 @@ clock_now_us(void)
 }
 
 uint64_t
+clock_wall_us(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}
+
+uint64_t
 clock_wall_s(void)
 {
-    return (uint64_t)time(NULL);
+    return clock_wall_us() / 1000000u;
 }

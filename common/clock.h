@@ -12,7 +12,8 @@ extern "C" {
 /* CLOCK_MONOTONIC in microseconds; never goes back; for every duration and deadline. */
 uint64_t clock_now_us(void);
 
-/* Seconds since 1970; only for what people read. */
+/* Since 1970; only for what people or other machines read. */
+uint64_t clock_wall_us(void);
 uint64_t clock_wall_s(void);
 
 #ifdef __cplusplus

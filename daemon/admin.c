@@ -95,6 +95,18 @@ add_memo_counters(const struct kvasird *d, struct counter_list *counters)
 }
 
 static void
+add_kv_event_counters(const struct kvasird *d, struct counter_list *counters)
+{
+    struct kv_publisher_stats events = kv_events_stats(d->kv_events);
+
+    add_counter(counters, "kv_events_published", events.published, "batches of KV events");
+    add_counter(counters, "kv_events_dropped", events.dropped, "batches that were lost here");
+    add_counter(counters, "kv_events_missed", events.missed,
+                "batches that a slow subscriber did not get");
+    add_counter(counters, "kv_events_replayed", events.replayed, "batches sent once more");
+}
+
+static void
 add_pool_gauges(const struct kvpool_stats *s, struct counter_list *gauges)
 {
     add_counter(gauges, "block_count", s->block_count, "blocks of the pool");
@@ -219,6 +231,7 @@ admin_stats(struct kvasird *d, struct call *call)
     add_sched_counters(d, &counters);
     add_pool_counters(&pool, &counters);
     add_memo_counters(d, &counters);
+    add_kv_event_counters(d, &counters);
     add_gauges(d, &pool, &gauges);
     if (call->method == METHOD_METRICS) {
         labelled.count = 0;

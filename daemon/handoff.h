@@ -115,6 +115,9 @@ enum status handoff_adopt(struct handoff *handoff, const struct arenas *arenas, 
 /* A worker of the earlier kvasird lives: its number is taken, and it may come back under it. */
 void handoff_expect(struct handoff *handoff, uint32_t worker, uint64_t incarnation, pid_t pid);
 
+/* The device of the arenas; "" as long as there are none; borrowed. */
+const char *handoff_device(const struct handoff *handoff);
+
 /* What is kept; borrowed. */
 const struct arenas *handoff_arenas(const struct handoff *handoff);
 

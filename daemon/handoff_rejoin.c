@@ -35,6 +35,12 @@ handoff_expect(struct handoff *h, uint32_t worker, uint64_t incarnation, pid_t p
     h->expected[worker] = (struct expected){.incarnation = incarnation, .pid = pid};
 }
 
+const char *
+handoff_device(const struct handoff *h)
+{
+    return h->device;
+}
+
 const struct arenas *
 handoff_arenas(const struct handoff *h)
 {

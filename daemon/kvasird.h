@@ -19,6 +19,7 @@
 #include "daemon/handoff.h"
 #include "daemon/ingest.h"
 #include "daemon/insight.h"
+#include "daemon/kv_events.h"
 #include "daemon/measures.h"
 #include "daemon/options.h"
 #include "daemon/peers.h"
@@ -64,7 +65,8 @@ struct kvasird {
     struct ingest *ingest;
     struct insight insight;
     struct router *router;
-    struct access *access; /* of those who come over a network; NULL without */
+    struct kv_events *kv_events; /* NULL: nobody is told */
+    struct access *access;       /* of those who come over a network; NULL without */
     struct calls *calls;
     struct handoff *handoff;
     uint64_t busy_until_us;                    /* no sleep before */
@@ -196,6 +198,9 @@ void serve_stop(struct kvasird *d, bool at_once);
 
 /* Something has come: more may follow, see --busy-poll. */
 void serve_is_busy(struct kvasird *d);
+
+/* Tells those who listen to KV events what has changed. */
+void serve_tell_events(struct kvasird *d);
 
 /* Tells the service manager how things stand. */
 void serve_status(struct kvasird *d);

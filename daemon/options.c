@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "daemon/ingest.h"
+#include "daemon/kv_events.h"
 #include "daemon/reuse.h"
 #include "daemon/sched.h"
 #include "kvpool/evict.h"
@@ -91,6 +92,17 @@ static const struct conf_option table[] = {
      "memory for token ids of documents that are kept ready", AT(corpus_memory)},
     {"pin-share", CONF_F64, "0.5", 0, 1, "SHARE", "part of the pool that may be pinned",
      AT(pin_share)},
+    {"kv-events", CONF_STRING, NULL, 0, 0, "URL",
+     "tell routers (llm-d, Dynamo) what the pool holds, as vLLM does: ZeroMQ PUB, e.g. "
+     "tcp://*:5557; tells the documents' tokens to all who may connect",
+     AT(kv_events)},
+    {"kv-events-replay", CONF_STRING, NULL, 0, 0, "URL",
+     "where they ask for events that they missed, e.g. tcp://*:5558; with --kv-events",
+     AT(kv_events_replay)},
+    {"kv-events-topic", CONF_STRING, "", 0, 0, "TEXT",
+     "first frame of events; llm-d wants kv@HOST:PORT@MODEL", AT(kv_events_topic)},
+    {"kv-events-format", CONF_STRING, "map", 0, 0, "FORMAT",
+     "structs of events: map, or array as vLLM had it before", AT(kv_events_format)},
     {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
      AT(log_level)},
     {"check-pool", CONF_BOOL, "false", 0, 0, NULL,
@@ -145,6 +157,21 @@ check_listen(const struct options *o)
     return ST_OK;
 }
 
+static enum status
+check_kv_events(const struct options *o)
+{
+    if (o->kv_events == NULL && o->kv_events_replay != NULL) {
+        return ERR(ST_INVALID, "kv-events-replay goes with --kv-events");
+    }
+    if (strlen(o->kv_events_topic) > KV_EVENTS_TOPIC_MAX) {
+        return ERR(ST_INVALID, "kv-events-topic: longer than %d bytes", KV_EVENTS_TOPIC_MAX);
+    }
+    if (strcmp(o->kv_events_format, "map") != 0 && strcmp(o->kv_events_format, "array") != 0) {
+        return ERR(ST_INVALID, "kv-events-format %s: it must be map or array", o->kv_events_format);
+    }
+    return ST_OK;
+}
+
 /* A share has a point or a percent sign; a whole number without either is one of bytes. */
 enum status
 options_kv_memory(const struct options *o, struct kv_memory *memory_out)
@@ -180,6 +207,7 @@ options_check(const struct options *o)
 
     TRY(check_model(o));
     TRY(check_listen(o));
+    TRY(check_kv_events(o));
     TRY(options_kv_memory(o, &kv_memory));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
         return ERR(ST_INVALID, "block-tokens %llu: it must be 16, 32 or 64",

@@ -39,6 +39,10 @@ struct options {
     uint64_t memo_memory;
     uint64_t corpus_memory;
     double pin_share;
+    char *kv_events;
+    char *kv_events_replay;
+    char *kv_events_topic;
+    char *kv_events_format;
     char *log_level;
     bool check_pool;
 };

@@ -149,6 +149,12 @@ router_new(const struct router_config *config, const struct router_handlers *han
     return ST_OK;
 }
 
+void *
+router_context(const struct router *router)
+{
+    return router->context;
+}
+
 void
 router_destroy(struct router **router_ref)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router - the daemon's ZeroMQ sockets and its one poll; the only zmq here.
+/* router - the daemon's ZeroMQ sockets and its one poll; the only zmq here, but for kv_publisher.
  *
  * Three ROUTERs of the runtime directory (clients, operators, workers) and, when it is asked for,
  * one for a network, where CURVE says who speaks (ZeroMQ RFC 27: libzmq asks us over a socket of
@@ -78,6 +78,10 @@ enum status router_new(const struct router_config *config, const struct router_h
 
 /* Closes everything and removes the sockets' files. */
 void router_destroy(struct router **router);
+
+/* libzmq's context, for sockets of other threads; they close before router_destroy.  One a process:
+ * the end of one context may hurt the threads of another (libzmq 4.3.4). */
+void *router_context(const struct router *router);
 
 /* Waits for at most `timeout_ms` and calls the handlers.  Fills `revents` of the caller's own
  * descriptors, at most ROUTER_FDS_MAX. */

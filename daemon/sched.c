@@ -428,32 +428,6 @@ sched_wakeup_us(const struct sched *sched)
 
 /* --- workers ---------------------------------------------------------------------------------- */
 
-enum status
-sched_set_pool(struct sched *sched, uint32_t block_count)
-{
-    struct kvpool_config config = {
-        .block_count = block_count,
-        .block_tokens = sched->config.block_tokens,
-        .policy = sched->config.policy,
-        .seed = sched->config.seed,
-        .pin_share_max = sched->config.pin_share_max,
-        .catalog = sched->catalog,
-        .quadratic_tokens = sched->config.quadratic_tokens,
-    };
-    struct kvpool_stats stats;
-
-    if (sched->pool != NULL) {
-        kvpool_stats(sched->pool, &stats);
-        return stats.block_count == block_count
-                   ? ST_OK
-                   : ERR(ST_INVALID, "arena of %u blocks: the pool has %u", block_count,
-                         stats.block_count);
-    }
-    TRY(kvpool_new(&config, &sched->pool));
-    sched->has_news = true;
-    return ST_OK;
-}
-
 void
 sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
                    uint32_t seqs_max)

@@ -56,7 +56,8 @@ struct sched_config {
     double pin_share_max;
     double quadratic_tokens; /* as in struct evict_config */
     uint64_t seed;
-    bool check_pool; /* kvpool_check after every event: for tests */
+    const struct kvpool_watch *watch; /* of documents that stand for themselves; NULL: nobody */
+    bool check_pool;                  /* kvpool_check after every event: for tests */
 };
 
 enum status sched_new(const struct sched_config *config, struct sched **sched_out);
@@ -197,6 +198,9 @@ void sched_use_catalog(struct sched *sched, struct catalog *catalog);
 enum status sched_adopt_pool(struct sched *sched, uint32_t block_count,
                              kvpool_may_write_fn may_write, void *arg,
                              struct kvpool_adopted *adopted_out);
+
+/* Tells the watch what an adopted pool holds. */
+enum status sched_announce_adopted(struct sched *sched);
 
 /* A worker of an earlier kvasird has let go of all that it was given: no fence is due to it. */
 void sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a scheduler takes over from the one before it: the pool.  Requests come back by themselves,
- * as retries of their clients, and find their documents. */
+/* The pool: made, taken over from the scheduler before this one, told of, dropped.  Requests come
+ * back by themselves, as retries of their clients, and find their documents. */
 #include "daemon/sched_state.h"
 
 #include <assert.h>
@@ -15,6 +15,33 @@ sched_use_catalog(struct sched *sched, struct catalog *catalog)
 }
 
 enum status
+sched_set_pool(struct sched *sched, uint32_t block_count)
+{
+    struct kvpool_config config = {
+        .block_count = block_count,
+        .block_tokens = sched->config.block_tokens,
+        .policy = sched->config.policy,
+        .seed = sched->config.seed,
+        .pin_share_max = sched->config.pin_share_max,
+        .catalog = sched->catalog,
+        .watch = sched->config.watch,
+        .quadratic_tokens = sched->config.quadratic_tokens,
+    };
+    struct kvpool_stats stats;
+
+    if (sched->pool != NULL) {
+        kvpool_stats(sched->pool, &stats);
+        return stats.block_count == block_count
+                   ? ST_OK
+                   : ERR(ST_INVALID, "arena of %u blocks: the pool has %u", block_count,
+                         stats.block_count);
+    }
+    TRY(kvpool_new(&config, &sched->pool));
+    sched->has_news = true;
+    return ST_OK;
+}
+
+enum status
 sched_adopt_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn may_write,
                  void *arg, struct kvpool_adopted *adopted_out)
 {
@@ -22,6 +49,12 @@ sched_adopt_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn 
     TRY(sched_set_pool(sched, block_count));
     TRY(kvpool_adopt(sched->pool, may_write, arg, adopted_out));
     return ST_OK;
+}
+
+enum status
+sched_announce_adopted(struct sched *sched)
+{
+    return sched->pool == NULL ? ST_OK : kvpool_announce_adopted(sched->pool);
 }
 
 enum status

@@ -241,6 +241,7 @@ sched_seal_build(struct sched *sched, struct build *build)
 
     kvpool_doc_seal(sched->pool, build->doc, build->worker);
     FAILPOINT(seal_note);
+    sched_announce(sched, build);
     sched_acquit(sched, kvpool_doc_key(build->doc));
     if (build->is_copy) {
         build->owner->tokens_copied += tokens;

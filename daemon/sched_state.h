@@ -141,6 +141,8 @@ uint32_t sched_document_of(const struct session *session, uint32_t want);
 /* Fill session->segments and ->builds from the claim; builds come after what they need. */
 void sched_describe_segments(struct session *session);
 uint32_t sched_describe_builds(struct sched *sched, struct session *session);
+/* The document is sealed: whoever watches hears of it. */
+void sched_announce(struct sched *sched, const struct build *build);
 
 /* sched_background.c */
 

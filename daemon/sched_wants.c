@@ -95,14 +95,34 @@ sched_describe_segments(struct session *session)
     }
 }
 
-static void
-describe_build(const struct session *session, const struct build *build, struct sched_build *out)
+static uint32_t
+want_of(const struct session *session, const struct kvpool_doc *doc)
 {
     uint32_t want = 0;
 
-    while (session->wants[want].doc != build->doc) {
+    while (session->wants[want].doc != doc) {
         want++;
     }
+    return want;
+}
+
+void
+sched_announce(struct sched *sched, const struct build *build)
+{
+    uint32_t want = want_of(build->owner, build->doc);
+    const struct prompt_document *document =
+        &build->owner->prompt.documents[sched_document_of(build->owner, want)];
+
+    /* A copy, or a document behind others, is not what its tokens alone say. */
+    if (memcmp(kvpool_doc_key(build->doc)->bytes, document->key.bytes, DOCKEY_BYTES) == 0) {
+        kvpool_announce(sched->pool, build->doc, tokens_ids(document->tokens));
+    }
+}
+
+static void
+describe_build(const struct session *session, const struct build *build, struct sched_build *out)
+{
+    uint32_t want = want_of(session, build->doc);
     uint32_t document = sched_document_of(session, want);
 
     *out = (struct sched_build){

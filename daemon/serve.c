@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -187,6 +188,17 @@ take_attached(struct kvasird *d)
     }
 }
 
+void
+serve_tell_events(struct kvasird *d)
+{
+    if (d->kv_events != NULL) {
+        bool is_gpu = strncmp(handoff_device(d->handoff), "cuda", 4) == 0;
+
+        kv_events_set_medium(d->kv_events, is_gpu ? "GPU" : "CPU");
+        kv_events_flush(d->kv_events);
+    }
+}
+
 static enum status
 turn(struct kvasird *d)
 {
@@ -216,6 +228,7 @@ turn(struct kvasird *d)
     take_attached(d);
     tick(d);
     corpus_pump(d);
+    serve_tell_events(d);
     feed_watchdog(d);
     return ST_OK;
 }

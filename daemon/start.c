@@ -201,6 +201,20 @@ quadratic_tokens(const struct model_config *model)
 }
 
 static enum status
+start_kv_events(struct kvasird *d)
+{
+    struct kv_events_config config = {
+        .publisher = {.url = d->options.kv_events,
+                      .replay_url = d->options.kv_events_replay,
+                      .topic = d->options.kv_events_topic},
+        .block_tokens = (uint32_t)d->options.block_tokens,
+        .is_array = strcmp(d->options.kv_events_format, "array") == 0,
+    };
+
+    return d->options.kv_events == NULL ? ST_OK : kv_events_new(&config, &d->kv_events);
+}
+
+static enum status
 start_sched(struct kvasird *d)
 {
     struct sched_config config = {
@@ -211,6 +225,7 @@ start_sched(struct kvasird *d)
         .policy = evict_policy_find(d->options.eviction),
         .pin_share_max = d->options.pin_share,
         .quadratic_tokens = quadratic_tokens(&d->model),
+        .watch = kv_events_watch(d->kv_events),
         .check_pool = d->options.check_pool,
     };
 
@@ -300,6 +315,7 @@ start_parts(struct kvasird *d)
     d->reader.block_tokens = (uint32_t)d->options.block_tokens;
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));
+    TRY(start_kv_events(d));
     TRY(start_sched(d));
     TRY(memo_new(d->options.memo_memory, &d->reader.memo));
     TRY(corpus_new(
@@ -315,7 +331,14 @@ start_parts(struct kvasird *d)
     TRY(insight_new(&d->insight));
     TRY(ingest_new(&d->reader, (uint32_t)d->options.tokenizer_threads, d->options.busy_poll,
                    &d->ingest));
-    return start_router(d, &handlers);
+    TRY(start_router(d, &handlers));
+    if (d->kv_events != NULL) {
+        TRY(kv_events_start(d->kv_events, router_context(d->router)));
+        serve_tell_events(d);
+        TRY(sched_announce_adopted(d->sched)); /* published while it is collected */
+        log_info("kv_events", "url=%s", d->options.kv_events);
+    }
+    return ST_OK;
 }
 
 static void
@@ -355,12 +378,27 @@ end_estate(struct kvasird *d)
     estate_close(&d->estate);
 }
 
+/* A pool that ends with us is gone; of one that stays the next kvasird tells anew. */
+static void
+end_kv_events(struct kvasird *d)
+{
+    if (d->handoff == NULL) {
+        return; /* nothing has begun */
+    }
+    if (!d->leaves_pool) {
+        kv_events_clear(d->kv_events);
+    }
+    serve_tell_events(d);
+    kv_events_stop(d->kv_events);
+}
+
 void
 start_undo(struct kvasird *d)
 {
     end_calls(d);
     ingest_destroy(&d->ingest);
     insight_deinit(&d->insight);
+    end_kv_events(d);
     router_destroy(&d->router);
     access_destroy(&d->access);
     peers_close(d);
@@ -369,6 +407,7 @@ start_undo(struct kvasird *d)
         adopt_save_learned(d);
     }
     sched_destroy(&d->sched);
+    kv_events_destroy(&d->kv_events);
     end_estate(d);
     calls_destroy(&d->calls);
     memo_destroy(&d->reader.registered);

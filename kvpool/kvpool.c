@@ -156,6 +156,7 @@ give_back_tail(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count)
     assert(doc->policy.is_evictable);
     blocks_give_back(&pool->blocks, doc->run, count);
     doc->policy.blocks_resident -= count;
+    kvpool_tell_removed(pool, doc, doc->policy.blocks_resident);
     pool->blocks_docs -= count;
     pool->blocks_evictable -= count;
     resident_tokens = (uint64_t)doc->policy.blocks_resident * pool->config.block_tokens;
@@ -191,6 +192,7 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
     doc->is_indexed = false;
     kvpool_tier_leave(pool, doc, reason == KVPOOL_MISS_FORGOTTEN);
     kvpool_note_leave(pool, doc);
+    kvpool_tell_removed(pool, doc, 0);
     kvpool_doc_update_evictable(pool, doc);
     pool->config.policy->forgotten(pool->policy, &doc->policy, end);
     htab_remove(&pool->index, &doc->node);

@@ -35,6 +35,16 @@ struct tier_doc;
 #define KVPOOL_SPILL_AHEAD    8  /* one part in so many is free, or copied before it must go */
 #define KVPOOL_SPILL_BLOCKS   64 /* of one spill */
 
+/* Who is told which blocks may be hit, and which no longer (kvpool_watch.c): whole blocks of the
+ * documents that kvpool_announce names, in order.  Everything is borrowed for the call. */
+struct kvpool_watch {
+    void *arg;
+    /* Blocks [first, first + count) of the document and their tokens. */
+    void (*stored)(void *arg, const struct dockey *key, uint32_t first, uint32_t count,
+                   const uint32_t *ids);
+    void (*removed)(void *arg, const struct dockey *key, uint32_t first, uint32_t count);
+};
+
 struct kvpool_config {
     uint32_t block_count;  /* 1..KVPOOL_BLOCKS_MAX */
     uint32_t block_tokens; /* a power of two */
@@ -44,8 +54,9 @@ struct kvpool_config {
     /* Where every change is noted in the same turn, for the next process; NULL: nowhere.  Empty, or
      * kvpool_adopt follows.  Outlives the pool. */
     struct catalog *catalog;
-    double quadratic_tokens; /* as in struct evict_config */
-    bool is_replay;          /* nobody will ask why a document is missing: spare that memory */
+    const struct kvpool_watch *watch; /* NULL: nobody is told; outlives the pool */
+    double quadratic_tokens;          /* as in struct evict_config */
+    bool is_replay; /* nobody will ask why a document is missing: spare that memory */
 };
 
 enum kvpool_miss {
@@ -262,6 +273,15 @@ typedef bool (*kvpool_may_write_fn)(void *arg, uint64_t incarnation);
  * incarnation as the fence.  ST_NO_MEMORY: the pool is of no use then. */
 enum status kvpool_adopt(struct kvpool *pool, kvpool_may_write_fn may_write, void *arg,
                          struct kvpool_adopted *adopted_out);
+
+/* --- telling others --------------------------------------------------------------------------- */
+
+/* Tells the watch of a document's sealed blocks that it has not heard of; their end it hears by
+ * itself.  `ids`: all of the document's tokens.  For a document out of the index nothing is told. */
+void kvpool_announce(struct kvpool *pool, struct kvpool_doc *doc, const uint32_t *ids);
+
+/* The same for all documents of an adopted pool whose tokens the catalog knows.  ST_NO_MEMORY. */
+enum status kvpool_announce_adopted(struct kvpool *pool);
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 

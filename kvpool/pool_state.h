@@ -22,9 +22,10 @@ struct kvpool_doc {
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
     uint64_t hits;
-    uint32_t *ids;        /* [n_tokens] of a turn, owned; NULL for any other */
     struct spill *spill;  /* its blocks are being copied into the tier; NULL: they are not */
     uint64_t declined_at; /* claims when the tier did not want it; 0: never */
+    uint32_t blocks_told; /* leading blocks that the watch knows */
+    uint32_t *ids;        /* [n_tokens] of a turn, owned; NULL for any other */
     uint64_t came;        /* claims before it was sealed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;
@@ -82,6 +83,9 @@ void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint
 
 /* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
+
+/* kvpool_watch.c: of the document's blocks only the first `keep` are left. */
+void kvpool_tell_removed(struct kvpool *pool, struct kvpool_doc *doc, uint32_t keep);
 
 /* kvpool_view.c: the document is about to be gone. */
 void kvpool_note_residency(struct kvpool *pool, const struct kvpool_doc *doc);
