@@ -204,7 +204,7 @@ enum status kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uin
 /* The ids of such a document, borrowed as long as it is there; NULL for any other. */
 const uint32_t *kvpool_doc_ids(const struct kvpool_doc *doc);
 
-/* --- a further level (kvpool_tier.c) ----------------------------------------------------------- */
+/* --- a further level (kvpool_tier.c) ---------------------------------------------------------- */
 
 /* Copies go there and come back from now on; the pool's, destroyed with it. */
 void kvpool_use_tier(struct kvpool *pool, struct tier *tier);
@@ -274,10 +274,10 @@ typedef bool (*kvpool_may_write_fn)(void *arg, uint64_t incarnation);
 enum status kvpool_adopt(struct kvpool *pool, kvpool_may_write_fn may_write, void *arg,
                          struct kvpool_adopted *adopted_out);
 
-/* --- telling others --------------------------------------------------------------------------- */
+/* --- telling others -------------------------------------------------------------------------- */
 
 /* Tells the watch of a document's sealed blocks that it has not heard of; their end it hears by
- * itself.  `ids`: all of the document's tokens.  For a document out of the index nothing is told. */
+ * itself.  `ids`: all of the document's tokens.  For one out of the index nothing is told. */
 void kvpool_announce(struct kvpool *pool, struct kvpool_doc *doc, const uint32_t *ids);
 
 /* The same for all documents of an adopted pool whose tokens the catalog knows.  ST_NO_MEMORY. */

@@ -37,6 +37,9 @@
     X(METHOD_DRAIN, "/kvasir.v1.Admin/Drain", drain_request, empty, false, true)                   \
     X(METHOD_CONFIG, "/kvasir.v1.Admin/Config", empty, config_reply, false, true)                  \
     X(METHOD_WHATIF, "/kvasir.v1.Admin/WhatIf", what_if_request, what_if_reply, false, true)       \
+    X(METHOD_RELOAD, "/kvasir.v1.Admin/Reload", reload_request, reload_reply, false, true)         \
+    X(METHOD_EXPLAIN, "/kvasir.v1.Admin/Explain", explain_request, explain_reply, false, true)     \
+    X(METHOD_EVENTS, "/kvasir.v1.Admin/Events", events_request, event, true, true)                 \
     X(METHOD_HEALTH, "/kvasir.v1.Health/Check", empty, health_reply, false, false)                 \
     X(METHOD_METRICS, "/kvasir.v1.Health/Metrics", empty, stats_reply, false, false)
 
