@@ -43,6 +43,9 @@ allocate_step(struct engine *engine)
     engine->plan = &engine->plans[0];
     engine->next = &engine->plans[1];
     TRY(copies_init(&engine->copies, config->ops, config->layout, config->model->inv_freq));
+    sums_init(&engine->sums, config->ops, kv_layout_block_bytes(&config->layout));
+    TRY(upkeep_init(&engine->upkeep, config->ops, config->layout, config->is_poisoning));
+    upkeep_place_kv(&engine->upkeep, config->kv, config->block_count);
     TRY(htab_init(&engine->requests, sequence_has_id));
     return htab_init(&engine->builds, sequence_has_id);
 }
@@ -96,6 +99,7 @@ engine_place_kv(struct engine *engine, void *kv, uint32_t block_count)
     engine->config.kv = kv;
     engine->config.block_count = block_count;
     engine->limits.block_count = block_count;
+    upkeep_place_kv(&engine->upkeep, kv, block_count);
     llama_place_kv(engine->llama, kv, block_count);
 }
 
@@ -124,6 +128,8 @@ engine_destroy(struct engine **engine)
     htab_deinit(&e->requests);
     htab_deinit(&e->builds);
     copies_deinit(&e->copies);
+    sums_deinit(&e->sums);
+    upkeep_deinit(&e->upkeep);
     llama_destroy(&e->llama);
     report_deinit(&e->report);
     plan_deinit(&e->plans[0]);
@@ -159,7 +165,8 @@ has_step_room(const struct engine *engine)
 
     return engine_open(engine) <= engine->sequences_made && room->segs <= made->segs
            && room->block_ids <= made->block_ids && room->partials <= made->partials
-           && room->copies <= made->copies && room->history <= made->history;
+           && room->copies <= made->copies && room->sums <= made->sums
+           && room->history <= made->history;
 }
 
 enum status
@@ -175,6 +182,7 @@ engine_make_room(struct engine *engine)
         .block_ids = grown(made->block_ids, engine->room.block_ids),
         .partials = grown(made->partials, engine->room.partials),
         .copies = grown(made->copies, engine->room.copies),
+        .sums = grown(made->sums, engine->room.sums),
         .history = grown(made->history, engine->room.history),
     };
     engine->sequences_made = grown(engine->sequences_made, engine_open(engine));
@@ -182,6 +190,8 @@ engine_make_room(struct engine *engine)
     TRY(plan_reserve(&engine->plans[0], engine->sequences_made, made));
     TRY(plan_reserve(&engine->plans[1], engine->sequences_made, made));
     TRY(copies_reserve(&engine->copies, made->copies));
+    sums_clear(&engine->sums);
+    TRY(sums_reserve(&engine->sums, made->sums));
     return llama_reserve(engine->llama, made);
 }
 
@@ -201,6 +211,7 @@ engine_count_room(struct engine *engine, const struct sequence *seq, bool is_add
     sum->block_ids += is_added ? room.block_ids : -room.block_ids;
     sum->partials += is_added ? room.partials : -room.partials;
     sum->copies += is_added ? room.copies : -room.copies;
+    sum->sums += is_added ? room.sums : -room.sums;
     sum->history += is_added ? room.history : -room.history;
 }
 
@@ -355,6 +366,7 @@ seal(struct engine *engine, struct sequence *build)
 static void
 seal_complete(struct engine *engine)
 {
+    report_sums(&engine->report, engine->sums.values, engine->sums.n);
     LIST_FOR_EACH_SAFE(n, &engine->order)
     {
         struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
@@ -383,6 +395,32 @@ make_copies(struct engine *engine, bool *has_copies_out)
     }
     *has_copies_out = engine->copies.n > 0;
     return copies_run(&engine->copies, engine->config.kv, engine->config.block_count);
+}
+
+/* Notes the blocks of builds that this step completes; seal_complete finds the same in the same
+ * order. */
+static void
+list_sums(struct engine *engine)
+{
+    uint32_t P = engine->limits.block_tokens;
+
+    sums_clear(&engine->sums);
+    LIST_FOR_EACH(n, &engine->order)
+    {
+        const struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
+        uint32_t rows = engine->plan->step.n_rows > 0 ? engine->plan->items[seq->item].rows : 0;
+
+        if (seq->is_build && seq->n_cached + rows == seq->n_ids) {
+            sums_add(&engine->sums, seq->blocks + seq->n_reused / P,
+                     seq->n_blocks - seq->n_reused / P);
+        }
+    }
+}
+
+static enum status
+run_sums(struct engine *engine)
+{
+    return sums_run(&engine->sums, engine->config.kv, engine->config.block_count);
 }
 
 /* Chooses the plan of this step: what was made while the last one ran, if that still holds. */
@@ -420,6 +458,7 @@ static enum status
 run_step(struct engine *engine)
 {
     TRY(llama_launch(engine->llama, &engine->plan->step));
+    TRY(run_sums(engine));
     enum status st = draw_tokens(engine);
 
     if (st == ST_OK || st == ST_INVALID) {
@@ -449,6 +488,28 @@ reach_builds(const struct engine *engine)
     }
 }
 
+/* No row to compute: copies and empty builds are waited for, else there is time for upkeep. */
+static enum status
+run_idle(struct engine *engine, bool has_copies)
+{
+    Kvasir__V1__Checked *checked = NULL;
+
+    TRY(run_sums(engine));
+    if (has_copies || engine->sums.n > 0 || engine->upkeep.has_enqueued) {
+        engine->upkeep.has_enqueued = false;
+        return engine->config.ops->finish(engine->config.ops);
+    }
+    TRY(upkeep_run(&engine->upkeep, &checked));
+    report_checked(&engine->report, checked);
+    return ST_OK;
+}
+
+bool
+engine_has_upkeep(const struct engine *engine)
+{
+    return upkeep_has_work(&engine->upkeep);
+}
+
 enum status
 engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
 {
@@ -463,10 +524,12 @@ engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
         reach_builds(engine);
     }
     FAILPOINT(step_run);
+    list_sums(engine);
     if (rows > 0) {
         TRY(run_step(engine));
-    } else if (has_copies) {
-        TRY(engine->config.ops->finish(engine->config.ops));
+        engine->upkeep.has_enqueued = false;
+    } else {
+        TRY(run_idle(engine, has_copies));
     }
     FAILPOINT(step_done);
     seal_complete(engine);

@@ -35,6 +35,7 @@ struct engine_config {
     uint32_t step_tokens;  /* rows of a step, at most LLAMA_ROWS_MAX */
     uint32_t mixed_tokens; /* rows beside decodes (batch.h); 0: as many as fit */
     uint32_t seqs_max;     /* requests at once, at most step_tokens */
+    bool is_poisoning;     /* blocks are NaN before their first write: for tests */
 };
 
 #define ENGINE_SEALED_MAX 4096 /* finished builds that a crossing Assign may still name */
@@ -51,15 +52,18 @@ void engine_place_kv(struct engine *engine, void *kv, uint32_t block_count);
 /* Lets the calling thread run steps; once, before its first. */
 enum status engine_bind(const struct engine *engine);
 
-/* Takes in Assign, Grant, Stop, StopBuild or Reset; other bodies do nothing.  Copies what it keeps.
- * Refusals are reported by the next step: an error and `released` for the request, `builds_dropped`
- * for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
+/* Takes in Assign, Grant, Stop, StopBuild, Check, Erase or Reset; other bodies do nothing.  Copies
+ * what it keeps.  Refusals are reported by the next step: an error and `released` for the request,
+ * `builds_dropped` for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
 enum status engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message);
 
 /* Runs one step.  *step_out is what kvasird must hear, without `step` and `step_us`; NULL if there
  * was nothing to do (every request waits for blocks, or there is none): wait for a message.
  * Borrowed until the next call.  Allocates nothing. */
 enum status engine_step(struct engine *engine, Kvasir__V1__Step **step_out);
+
+/* Whether there is work left although a step said nothing: a Check, of which it did a piece. */
+bool engine_has_upkeep(const struct engine *engine);
 
 /* Requests and builds that are open. */
 uint32_t engine_open(const struct engine *engine);

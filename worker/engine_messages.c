@@ -192,6 +192,25 @@ drop_build(struct engine *engine, uint64_t build)
     }
 }
 
+/* What is to be written for the first time. */
+static enum status
+wipe_assigned(struct engine *engine, const Kvasir__V1__Assign *assign)
+{
+    uint32_t P = engine->limits.block_tokens;
+
+    for (size_t i = 0; i < assign->n_builds; i++) {
+        const Kvasir__V1__Build *build = assign->builds[i];
+        uint32_t first = build->start / P + (build->start % P != 0); /* what is begun stays */
+
+        TRY(upkeep_wipe(&engine->upkeep, build->block_ids + first, build->n_block_ids - first));
+    }
+    uint32_t cached = assign->own_cached / P;
+
+    return assign->has_request ? upkeep_wipe(&engine->upkeep, assign->own_block_ids + cached,
+                                             assign->n_own_block_ids - cached)
+                               : ST_OK;
+}
+
 /* All or nothing: when any part is bad, the whole Assign is refused. */
 static enum status
 apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
@@ -212,6 +231,7 @@ apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
         st = admit_request(engine, assign);
     }
     if (st == ST_OK) {
+        TRY(wipe_assigned(engine, assign));
         return engine_make_room(engine);
     }
     if (assign->has_request) {
@@ -247,6 +267,7 @@ apply_grant(struct engine *engine, const Kvasir__V1__Grant *grant)
         engine_retire(engine, seq);
         return ST_OK;
     }
+    TRY(upkeep_wipe(&engine->upkeep, grant->block_ids, grant->n_block_ids));
     return engine_make_room(engine);
 }
 
@@ -269,7 +290,37 @@ apply_reset(struct engine *engine, uint64_t life)
     {
         engine_retire(engine, LIST_ENTRY(n, struct sequence, link));
     }
+    upkeep_reset(&engine->upkeep);
     report_was_reset(&engine->report, life);
+}
+
+/* kvasird takes no answer for "not checked": it asks again some day. */
+static enum status
+apply_check(struct engine *engine, const Kvasir__V1__Check *check)
+{
+    enum status st = upkeep_check(&engine->upkeep, check);
+
+    if (st == ST_INVALID) {
+        log_warn("check_refused", "check=%" PRIu64 " reason=\"%s\"", check->check, status_detail());
+        return ST_OK;
+    }
+    return st;
+}
+
+/* Only what was overwritten is said to be: one that is refused stays open in kvasird. */
+static enum status
+apply_erase(struct engine *engine, const Kvasir__V1__Erase *erase)
+{
+    enum status st = upkeep_erase(&engine->upkeep, erase->block_ids, erase->n_block_ids);
+
+    if (st == ST_OK) {
+        report_erased(&engine->report, erase->erase);
+    } else if (st == ST_INVALID) {
+        log_error("erase_refused", "erase=%" PRIu64 " reason=\"%s\"", erase->erase,
+                  status_detail());
+        return ST_OK;
+    }
+    return st;
 }
 
 enum status
@@ -288,6 +339,8 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
         drop_build(engine, message->stop_build->build);
         break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK: return apply_check(engine, message->check);
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE: return apply_erase(engine, message->erase);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: apply_reset(engine, message->reset->life); break;
     default: break;
     }

@@ -14,6 +14,8 @@
 #include "worker/plan.h"
 #include "worker/report.h"
 #include "worker/sequence.h"
+#include "worker/sums.h"
+#include "worker/upkeep.h"
 
 struct engine {
     struct engine_config config;
@@ -21,6 +23,8 @@ struct engine {
     struct grammar_vocabulary *vocabulary; /* NULL until a request brings a schema */
     struct llama *llama;
     struct copies copies; /* of the step to come */
+    struct sums sums;     /* of the builds that it completes */
+    struct upkeep upkeep;
 
     struct list_node
         order; /* every sequence: by arrival, builds before the request that needs them */

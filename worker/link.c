@@ -125,7 +125,7 @@ run_engine(void *arg)
         uint64_t start_us = clock_now_us();
 
         st = engine_step(link->engine, &step);
-        is_idle = step == NULL;
+        is_idle = step == NULL && !engine_has_upkeep(link->engine);
         if (st == ST_OK && step != NULL) {
             steps++;
             uint64_t end_us = clock_now_us();

@@ -46,6 +46,7 @@ struct llama_room {
     size_t block_ids; /* likewise */
     size_t partials;  /* sum of lazy_decode_partials over its single-row sequences */
     size_t copies;    /* blocks to be copied before a step; not llama's */
+    size_t sums;      /* blocks that it may seal; not llama's */
     size_t history;   /* words that the rows that are sampled bring: history, adjusts, mask */
 };
 

@@ -40,6 +40,7 @@ struct options {
     uint64_t seqs_max;
     uint64_t mixed_tokens;
     uint64_t busy_poll; /* us */
+    bool poison;
 };
 
 static const struct conf_option option_table[] = {
@@ -60,6 +61,9 @@ static const struct conf_option option_table[] = {
     {"busy-poll", CONF_U64, "0", 0, BUSY_POLL_MAX, "US",
      "microseconds to look out for more work without sleeping; keeps two cores busy",
      offsetof(struct options, busy_poll)},
+    {"poison", CONF_BOOL, "false", 0, 0, NULL,
+     "fill blocks with NaN before their first write, not with zeros: for tests",
+     offsetof(struct options, poison)},
     {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
      offsetof(struct options, log_level)},
 };
@@ -217,7 +221,8 @@ make_machine(void *arg, struct attachment *a)
                                            .ops = machine->ops,
                                            .step_tokens = a->step_tokens,
                                            .mixed_tokens = (uint32_t)machine->options->mixed_tokens,
-                                           .seqs_max = seqs_max},
+                                           .seqs_max = seqs_max,
+                                           .is_poisoning = machine->options->poison},
                    &machine->engine));
     return settle(machine, &a->tuning);
 }

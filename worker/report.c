@@ -12,6 +12,7 @@ report_deinit(struct report *report)
     MEM_FREE(report->sealed);
     MEM_FREE(report->released);
     MEM_FREE(report->dropped);
+    MEM_FREE(report->erased);
     MEM_FREE(report->failures);
     MEM_FREE(report->results);
     *report = (struct report){0};
@@ -28,7 +29,7 @@ report_reset(struct report *report)
 static enum status
 grow(struct report *report, size_t max)
 {
-    uint64_t **lists[] = {&report->sealed, &report->released, &report->dropped};
+    uint64_t **lists[] = {&report->sealed, &report->released, &report->dropped, &report->erased};
 
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         uint64_t *grown = mem_realloc(*lists[i], max, sizeof(grown[0]));
@@ -60,6 +61,7 @@ report_reserve(struct report *report, size_t lines)
     size_t used = report->message.n_released;
 
     used = used > report->message.n_builds_dropped ? used : report->message.n_builds_dropped;
+    used = used > report->message.n_erased ? used : report->message.n_erased;
     return used + lines <= report->max ? ST_OK : grow(report, 2 * (used + lines));
 }
 
@@ -82,6 +84,28 @@ report_dropped(struct report *report, uint64_t build)
 {
     assert(report->message.n_builds_dropped < report->max);
     report->dropped[report->message.n_builds_dropped++] = build;
+}
+
+void
+report_erased(struct report *report, uint64_t erase)
+{
+    assert(report->message.n_erased < report->max);
+    report->erased[report->message.n_erased++] = erase;
+}
+
+void
+report_sums(struct report *report, uint64_t *sums, size_t count)
+{
+    report->message.sealed_sums = sums;
+    report->message.n_sealed_sums = count;
+}
+
+void
+report_checked(struct report *report, Kvasir__V1__Checked *checked)
+{
+    report->checked[0] = checked;
+    report->message.checked = report->checked;
+    report->message.n_checked = checked != NULL;
 }
 
 void
@@ -129,12 +153,13 @@ report_finish(struct report *report, uint32_t rows, uint32_t rows_built)
     message->results = report->results;
     message->released = report->released;
     message->builds_dropped = report->dropped;
+    message->erased = report->erased;
     message->has_rows = true;
     message->rows = rows;
     message->has_rows_built = true;
     message->rows_built = rows_built;
     bool is_empty = rows + message->n_results + message->n_sealed + message->n_released
-                            + message->n_builds_dropped
+                            + message->n_builds_dropped + message->n_erased + message->n_checked
                         == 0
                     && !message->has_reset_life;
 

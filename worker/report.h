@@ -21,7 +21,8 @@ struct report_failure {
 
 struct report {
     Kvasir__V1__Step message;
-    uint64_t *sealed, *released, *dropped;
+    uint64_t *sealed, *released, *dropped, *erased;
+    Kvasir__V1__Checked *checked[1];
     struct report_failure *failures;
     Kvasir__V1__StepResult **results;
     size_t n_failures;
@@ -38,6 +39,13 @@ enum status report_reserve(struct report *report, size_t lines);
 void report_sealed(struct report *report, uint64_t build);
 void report_released(struct report *report, uint64_t request);
 void report_dropped(struct report *report, uint64_t build);
+
+void report_erased(struct report *report, uint64_t erase);
+
+/* Of the blocks that the builds of report_sealed have written, in their order; borrowed. */
+void report_sums(struct report *report, uint64_t *sums, size_t count);
+/* The answer to a Check; NULL: none.  Borrowed. */
+void report_checked(struct report *report, Kvasir__V1__Checked *checked);
 
 /* Everything that an earlier kvasird gave is let go of; what was collected for it is not said. */
 void report_was_reset(struct report *report, uint64_t life);

@@ -169,6 +169,7 @@ fill_build(struct sequence *seq, const Kvasir__V1__Build *build, const Kvasir__V
     seq->n_ids = (uint32_t)n;
     seq->n_prompt = (uint32_t)n;
     seq->n_cached = build->start;
+    seq->n_reused = build->start;
     return ST_OK;
 }
 
@@ -370,6 +371,7 @@ sequence_room(const struct sequence *seq, uint32_t block_tokens)
         .block_ids = (size_t)seq->n_doc_blocks + seq->n_blocks,
         .partials = div_up(seq->n_blocks * block_tokens, LAZY_DECODE_CHUNK),
         .copies = seq->is_copy ? seq->n_blocks : 0,
+        .sums = seq->is_build ? seq->n_blocks : 0,
         .history = (seq->sampling.repetition_penalty != 1.0f ? seq->ids_max : 0)
                    + constrain_words(&seq->constrain),
     };

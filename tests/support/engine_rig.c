@@ -44,7 +44,8 @@ open_engine(struct rig *rig, const struct rig_config *config)
                                                .block_count = config->block_count,
                                                .ops = rig->ops,
                                                .step_tokens = config->step_tokens,
-                                               .seqs_max = config->seqs_max},
+                                               .seqs_max = config->seqs_max,
+                                               .is_poisoning = true},
                        &rig->engine));
     memset(rig->heard, 0, sizeof(rig->heard));
     memset(rig->builds, 0, sizeof(rig->builds));
@@ -351,6 +352,25 @@ hear_result(struct rig *rig, const Kvasir__V1__StepResult *result)
     }
 }
 
+static void
+hear_sums(struct rig *rig, const Kvasir__V1__Step *step)
+{
+    ck_assert_uint_le(step->n_sealed_sums, RIG_SUMS_MAX);
+    if (step->n_sealed > 0) {
+        rig->n_sums = step->n_sealed_sums;
+        memcpy(rig->sums, step->sealed_sums, rig->n_sums * sizeof(rig->sums[0]));
+    }
+    if (step->n_checked > 0) {
+        rig->checked = *step->checked[0];
+        ck_assert_uint_le(rig->checked.n_sums, RIG_SUMS_MAX);
+        memcpy(rig->checked_sums, rig->checked.sums, rig->checked.n_sums * sizeof(rig->sums[0]));
+        rig->checked.sums = rig->checked_sums;
+    }
+    if (step->n_erased > 0) {
+        rig->erased = step->erased[step->n_erased - 1];
+    }
+}
+
 bool
 rig_step(struct rig *rig)
 {
@@ -367,6 +387,7 @@ rig_step(struct rig *rig)
     for (size_t i = 0; i < step->n_sealed; i++) {
         rig->builds[step->sealed[i] % RIG_REQUESTS_MAX].n_sealed++;
     }
+    hear_sums(rig, step);
     for (size_t i = 0; i < step->n_results; i++) {
         hear_result(rig, step->results[i]);
     }

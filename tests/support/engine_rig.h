@@ -18,6 +18,7 @@
 #define RIG_SEGMENTS_MAX 8192 /* of a step */
 #define RIG_TEXT_MAX     8192
 #define RIG_TOKENS_MAX   2048
+#define RIG_SUMS_MAX     256
 
 struct rig_config {
     const char *model_path;               /* a checkpoint's; NULL: a tiny model, */
@@ -62,6 +63,11 @@ struct rig {
     struct rig_heard builds[RIG_REQUESTS_MAX]; /* by build id */
     uint32_t next_block;
     uint32_t rows, rows_built, steps;
+    uint64_t sums[RIG_SUMS_MAX]; /* of the last step that sealed something */
+    size_t n_sums;
+    Kvasir__V1__Checked checked; /* the last one, without its sums: */
+    uint64_t checked_sums[RIG_SUMS_MAX];
+    uint64_t erased; /* the last one */
 };
 
 /* Sensible numbers for the tiny model: blocks of 16, 512 of them, steps of 64 rows, 8 requests. */

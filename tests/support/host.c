@@ -93,9 +93,9 @@ start_daemon(struct host *host, const char *const *env, bool is_doomed)
 static struct process *
 start_worker(const struct host *host)
 {
-    const char *args[PROCESS_ARGS_MAX + 1] = {"--runtime-dir", host->dir};
+    const char *args[PROCESS_ARGS_MAX + 1] = {"--runtime-dir", host->dir, "--poison"};
 
-    (void)append_args(args, 2, host->worker_args);
+    (void)append_args(args, 3, host->worker_args);
     return process_start("./kvasir-worker", args, NULL);
 }
 
