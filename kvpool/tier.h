@@ -72,8 +72,8 @@ struct tier_ops {
     /* Forgets the document; false: it was not there.  Whoever reads or writes it ends as usual. */
     bool (*remove)(struct tier *, const struct dockey *key);
 
-    /* The same; its places stay in quarantine until fence_lift(fence), for whoever erases what is in
-     * them.  Writes as many as `lookup` said; returns how many. */
+    /* The same; its places stay in quarantine until fence_lift(fence), for whoever erases what is
+     * in them.  Writes as many as `lookup` said; returns how many. */
     uint32_t (*withdraw)(struct tier *, const struct dockey *key, uint64_t fence,
                          uint32_t *places_out);
 

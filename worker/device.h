@@ -13,6 +13,7 @@
 #include "kernels/ops.h"
 #include "kvpool/arena.h"
 #include "model/weights.h"
+#include "worker/copier.h"
 
 struct device_kind {
     const char *name; /* "cpu", "cuda" */
@@ -34,6 +35,7 @@ struct device_kind {
     /* Puts a matrix [N, K] that is in arena memory into the order that the operations read, in
      * place; NULL: they read it as it is.  ST_NO_MEMORY. */
     enum status (*pack_weight)(void *weight, uint32_t N, uint32_t K);
+    const struct copier_ops *copier;
     bool is_host_memory; /* arena memory may be written by the host directly, without write() */
 };
 

@@ -45,5 +45,6 @@ const struct device_kind device_cpu = {
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
     .pack_weight = gemm_cpu_pack,
+    .copier = &copier_cpu,
     .is_host_memory = true,
 };

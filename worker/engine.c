@@ -64,6 +64,7 @@ engine_new(const struct engine_config *config, struct engine **engine_out)
                                               .vocab_size = config->model->V};
     list_init(&engine->order);
     list_init(&engine->gone);
+    list_init(&engine->told);
     report_reset(&engine->report);
     enum status st = llama_new(&(struct llama_config){.model = config->model,
                                                       .plan = config->plan,
@@ -125,6 +126,7 @@ engine_destroy(struct engine **engine)
     }
     destroy_all(&e->order);
     destroy_all(&e->gone);
+    engine_forget_moves(e);
     htab_deinit(&e->requests);
     htab_deinit(&e->builds);
     copies_deinit(&e->copies);
@@ -228,6 +230,7 @@ engine_retire(struct engine *engine, struct sequence *seq)
     if (engine_rows_ahead(engine, seq) > 0) {
         engine->is_next_ready = false;
     }
+    engine_stop_load(engine, seq);
     htab_remove(seq->is_build ? &engine->builds : &engine->requests, &seq->node);
     engine_count_room(engine, seq, false);
     list_unlink(&seq->link);
@@ -239,6 +242,7 @@ engine_forget_last_step(struct engine *engine)
 {
     if (engine->is_reported) {
         destroy_all(&engine->gone);
+        engine_forget_moves(engine);
         report_reset(&engine->report);
         engine->is_reported = false;
     }
@@ -516,6 +520,7 @@ engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
     engine_forget_last_step(engine);
     bool has_copies = false;
 
+    TRY(engine_take_moves(engine));
     TRY(make_copies(engine, &has_copies));
     TRY(begin_step(engine));
     uint32_t rows = engine->plan->step.n_rows;

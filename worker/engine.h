@@ -22,6 +22,7 @@
 #include "kvasir/v1/worker.pb-c.h"
 
 struct engine;
+struct mover;
 
 struct engine_config {
     const struct model_config *model; /* all pointers are borrowed until engine_destroy */
@@ -49,12 +50,16 @@ enum status engine_settle(struct engine *engine);
 /* Tells an engine that was made without KV memory where it is. */
 void engine_place_kv(struct engine *engine, void *kv, uint32_t block_count);
 
+/* Blocks can go to a host tier and come back from now on; borrowed, and destroyed before the
+ * engine.  Before the first message. */
+void engine_use_mover(struct engine *engine, struct mover *mover);
+
 /* Lets the calling thread run steps; once, before its first. */
 enum status engine_bind(const struct engine *engine);
 
-/* Takes in Assign, Grant, Stop, StopBuild, Check, Erase or Reset; other bodies do nothing.  Copies
- * what it keeps.  Refusals are reported by the next step: an error and `released` for the request,
- * `builds_dropped` for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
+/* Takes in Assign, Grant, Stop, StopBuild, Spill, Check, Erase or Reset; other bodies do nothing.
+ * Copies what it keeps.  Refusals are reported by the next step: an error and `released` for the
+ * request, `builds_dropped` for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
 enum status engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message);
 
 /* Runs one step.  *step_out is what kvasird must hear, without `step` and `step_us`; NULL if there

@@ -232,6 +232,7 @@ apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
     }
     if (st == ST_OK) {
         TRY(wipe_assigned(engine, assign));
+        TRY(engine_begin_loads(engine, assign));
         return engine_make_room(engine);
     }
     if (assign->has_request) {
@@ -291,6 +292,7 @@ apply_reset(struct engine *engine, uint64_t life)
         engine_retire(engine, LIST_ENTRY(n, struct sequence, link));
     }
     upkeep_reset(&engine->upkeep);
+    engine_stop_spills(engine);
     report_was_reset(&engine->report, life);
 }
 
@@ -330,8 +332,8 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
 
     engine_forget_last_step(engine);
     /* A line about every sequence that is open now or may be after this message. */
-    TRY(report_reserve(&engine->report,
-                       engine_open(engine) + 1 + (is_assign ? message->assign->n_builds : 0)));
+    TRY(report_reserve(&engine->report, engine_open(engine) + engine->n_spills + 1
+                                            + (is_assign ? message->assign->n_builds : 0)));
     switch (message->body_case) {
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN: return apply_assign(engine, message->assign);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT: return apply_grant(engine, message->grant);
@@ -341,6 +343,7 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
         break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK: return apply_check(engine, message->check);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE: return apply_erase(engine, message->erase);
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL: engine_apply_spill(engine, message->spill); break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: apply_reset(engine, message->reset->life); break;
     default: break;
     }

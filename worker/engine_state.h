@@ -2,7 +2,8 @@
 /* engine_state - what the files of the engine share; nobody else includes this.
  *
  *   engine.c           life, room, a step
- *   engine_messages.c  kvasird's messages: sequences come, wait for each other, go */
+ *   engine_messages.c  kvasird's messages: sequences come, wait for each other, go
+ *   engine_moves.c     blocks that go to the host tier and come back */
 #ifndef WORKER_ENGINE_STATE_H
 #define WORKER_ENGINE_STATE_H
 
@@ -11,6 +12,7 @@
 #include "worker/copies.h"
 #include "worker/engine.h"
 #include "worker/llama.h"
+#include "worker/mover.h"
 #include "worker/plan.h"
 #include "worker/report.h"
 #include "worker/sequence.h"
@@ -29,6 +31,9 @@ struct engine {
     struct list_node
         order; /* every sequence: by arrival, builds before the request that needs them */
     struct list_node gone; /* ended in the last step; its message points into them */
+    struct mover *mover;   /* NULL: there is no host tier */
+    uint32_t n_spills;     /* that were not reported yet */
+    struct list_node told; /* mover_job.link: what the last message points into */
     struct htab requests;
     struct htab builds;
     struct llama_room room;                    /* sum over the open sequences */
@@ -63,5 +68,18 @@ void engine_fail(struct engine *engine, uint64_t request, const char *reason);
 void engine_retire(struct engine *engine, struct sequence *seq);
 /* The last message is out: what it pointed at may go. */
 void engine_forget_last_step(struct engine *engine);
+
+/* engine_moves.c */
+
+/* The blocks of an Assign's builds that the host tier has are on their way from now on. */
+enum status engine_begin_loads(struct engine *engine, const Kvasir__V1__Assign *assign);
+/* None of its blocks is written any more. */
+void engine_stop_load(struct engine *engine, struct sequence *seq);
+void engine_stop_spills(struct engine *engine);
+void engine_apply_spill(struct engine *engine, const Kvasir__V1__Spill *spill);
+/* What the mover has finished.  ST_DEVICE: the device is broken. */
+enum status engine_take_moves(struct engine *engine);
+/* The message that pointed into them is out. */
+void engine_forget_moves(struct engine *engine);
 
 #endif

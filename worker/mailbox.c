@@ -24,6 +24,7 @@ struct mailbox {
     pthread_cond_t changed;
     int event_fd;
     bool is_closed;
+    bool is_nudged;
     struct in_slot in[MAILBOX_IN_MAX];
     struct wire_buffer out[MAILBOX_OUT_MAX];
     uint64_t in_head, in_tail; /* taken, delivered; counts, not indices */
@@ -196,6 +197,16 @@ mailbox_is_closed(struct mailbox *mailbox)
 }
 
 void
+mailbox_nudge(struct mailbox *mailbox)
+{
+    lock(mailbox);
+    mailbox->is_nudged = true;
+    atomic_fetch_add(&mailbox->news, 1);
+    (void)pthread_cond_broadcast(&mailbox->changed);
+    unlock(mailbox);
+}
+
+void
 mailbox_spin(struct mailbox *mailbox, uint64_t busy_us)
 {
     unsigned long long seen;
@@ -203,7 +214,7 @@ mailbox_spin(struct mailbox *mailbox, uint64_t busy_us)
 
     lock(mailbox);
     seen = atomic_load(&mailbox->news);
-    has_none = !mailbox->is_closed && mailbox->in_head == mailbox->in_tail;
+    has_none = !mailbox->is_closed && !mailbox->is_nudged && mailbox->in_head == mailbox->in_tail;
     unlock(mailbox);
     if (has_none) {
         spin_while_equal(&mailbox->news, seen, busy_us);
@@ -220,9 +231,11 @@ mailbox_take(struct mailbox *mailbox, bool may_wait)
         mailbox->state.is_idle = true;
         wake_link(mailbox);
     }
-    while (may_wait && !mailbox->is_closed && mailbox->in_head == mailbox->in_tail) {
+    while (may_wait && !mailbox->is_closed && !mailbox->is_nudged
+           && mailbox->in_head == mailbox->in_tail) {
         (void)pthread_cond_wait(&mailbox->changed, &mailbox->mutex);
     }
+    mailbox->is_nudged = mailbox->is_nudged && !may_wait;
     if (!mailbox->is_closed && mailbox->in_head < mailbox->in_tail) {
         message = mailbox->in[mailbox->in_head % MAILBOX_IN_MAX].message;
     }

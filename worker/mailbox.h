@@ -60,12 +60,16 @@ void mailbox_close(struct mailbox *mailbox);
  * mailbox is closed. */
 void mailbox_spin(struct mailbox *mailbox, uint64_t busy_us);
 
-/* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed.  Done
- * with, it is given back; what returns is how many steps there had been when it came. */
+/* The oldest message; NULL if there is none, or, with may_wait, once the mailbox is closed or
+ * somebody has nudged.  Done with, it is given back; what returns is how many steps there had been
+ * when it came. */
 const Kvasir__V1__DaemonMessage *mailbox_take(struct mailbox *mailbox, bool may_wait);
 uint64_t mailbox_taken(struct mailbox *mailbox);
 
 bool mailbox_is_closed(struct mailbox *mailbox);
+
+/* Ends the present or the next wait for a message; from any thread. */
+void mailbox_nudge(struct mailbox *mailbox);
 
 /* A buffer to pack into, once there is room; NULL when closed.  mailbox_post queues it. */
 struct wire_buffer *mailbox_buffer(struct mailbox *mailbox);

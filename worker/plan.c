@@ -145,6 +145,9 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
             item->rows_left = seq->n_cached < seq->n_ids;
             item->slots_left = 0;
         }
+        if (seq->is_loading) {
+            item->slots_left = 0;
+        }
         for (uint32_t i = 0; i < seq->n_segs; i++) {
             const struct sequence *build =
                 seq->segs[i].build == 0 ? NULL : find_build(arg, seq->segs[i].build);

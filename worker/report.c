@@ -15,6 +15,10 @@ report_deinit(struct report *report)
     MEM_FREE(report->erased);
     MEM_FREE(report->failures);
     MEM_FREE(report->results);
+    MEM_FREE(report->loaded);
+    MEM_FREE(report->spilled);
+    MEM_FREE(report->loaded_list);
+    MEM_FREE(report->spilled_list);
     *report = (struct report){0};
 }
 
@@ -23,6 +27,26 @@ report_reset(struct report *report)
 {
     kvasir__v1__step__init(&report->message);
     report->n_failures = 0;
+}
+
+static enum status
+grow_moves(struct report *report, size_t max)
+{
+    void *loaded = mem_realloc(report->loaded, max, sizeof(report->loaded[0]));
+
+    report->loaded = loaded != NULL ? loaded : report->loaded;
+    void *spilled = mem_realloc(report->spilled, max, sizeof(report->spilled[0]));
+
+    report->spilled = spilled != NULL ? spilled : report->spilled;
+    void *loaded_list = mem_realloc(report->loaded_list, max, sizeof(report->loaded_list[0]));
+
+    report->loaded_list = loaded_list != NULL ? loaded_list : report->loaded_list;
+    void *spilled_list = mem_realloc(report->spilled_list, max, sizeof(report->spilled_list[0]));
+
+    report->spilled_list = spilled_list != NULL ? spilled_list : report->spilled_list;
+    return loaded == NULL || spilled == NULL || loaded_list == NULL || spilled_list == NULL
+               ? ERR(ST_NO_MEMORY, "a report of %zu loads and spills", max)
+               : ST_OK;
 }
 
 /* Lists only ever grow, so a failure half-way leaves all of them at least `max` long. */
@@ -51,6 +75,7 @@ grow(struct report *report, size_t max)
         return ERR(ST_NO_MEMORY, "a report of %zu results", max);
     }
     report->results = results;
+    TRY(grow_moves(report, max));
     report->max = max;
     return ST_OK;
 }
@@ -62,6 +87,8 @@ report_reserve(struct report *report, size_t lines)
 
     used = used > report->message.n_builds_dropped ? used : report->message.n_builds_dropped;
     used = used > report->message.n_erased ? used : report->message.n_erased;
+    used = used > report->message.n_loaded ? used : report->message.n_loaded;
+    used = used > report->message.n_spilled ? used : report->message.n_spilled;
     return used + lines <= report->max ? ST_OK : grow(report, 2 * (used + lines));
 }
 
@@ -84,6 +111,46 @@ report_dropped(struct report *report, uint64_t build)
 {
     assert(report->message.n_builds_dropped < report->max);
     report->dropped[report->message.n_builds_dropped++] = build;
+}
+
+/* protobuf-c takes no const strings; it only packs them. */
+static char *
+text(const char *constant)
+{
+    return (char *)(uintptr_t)constant;
+}
+
+void
+report_loaded(struct report *report, const struct mover_job *job)
+{
+    assert(report->message.n_loaded < report->max);
+    Kvasir__V1__Loaded *loaded = &report->loaded[report->message.n_loaded++];
+
+    kvasir__v1__loaded__init(loaded);
+    loaded->has_build = loaded->has_blocks = loaded->has_copy_us = true;
+    loaded->build = job->id;
+    loaded->blocks = job->done;
+    loaded->copy_us = job->copy_us;
+    loaded->error = job->error[0] == '\0' ? NULL : text(job->error);
+}
+
+void
+report_spilled(struct report *report, uint64_t spill, const struct mover_job *job,
+               const char *error)
+{
+    assert(report->message.n_spilled < report->max);
+    Kvasir__V1__Spilled *spilled = &report->spilled[report->message.n_spilled++];
+
+    kvasir__v1__spilled__init(spilled);
+    spilled->has_spill = true;
+    spilled->spill = spill;
+    spilled->error = text(error);
+    if (job != NULL) {
+        spilled->n_sums = job->done;
+        spilled->sums = job->sums;
+        spilled->has_copy_us = true;
+        spilled->copy_us = job->copy_us;
+    }
 }
 
 void
@@ -149,6 +216,14 @@ report_finish(struct report *report, uint32_t rows, uint32_t rows_built)
         failure->result.error = failure->reason;
         report_result(report, &failure->result);
     }
+    for (size_t i = 0; i < message->n_loaded; i++) {
+        report->loaded_list[i] = &report->loaded[i];
+    }
+    for (size_t i = 0; i < message->n_spilled; i++) {
+        report->spilled_list[i] = &report->spilled[i];
+    }
+    message->loaded = report->loaded_list;
+    message->spilled = report->spilled_list;
     message->sealed = report->sealed;
     message->results = report->results;
     message->released = report->released;
@@ -160,6 +235,7 @@ report_finish(struct report *report, uint32_t rows, uint32_t rows_built)
     message->rows_built = rows_built;
     bool is_empty = rows + message->n_results + message->n_sealed + message->n_released
                             + message->n_builds_dropped + message->n_erased + message->n_checked
+                            + message->n_loaded + message->n_spilled
                         == 0
                     && !message->has_reset_life;
 

@@ -11,6 +11,8 @@
 
 #include "common/status.h"
 
+#include "worker/mover.h"
+
 #include "kvasir/v1/worker.pb-c.h"
 
 struct report_failure {
@@ -23,6 +25,10 @@ struct report {
     Kvasir__V1__Step message;
     uint64_t *sealed, *released, *dropped, *erased;
     Kvasir__V1__Checked *checked[1];
+    Kvasir__V1__Loaded *loaded;   /* [max], and the lists that the message has of them */
+    Kvasir__V1__Spilled *spilled; /* [max] */
+    Kvasir__V1__Loaded **loaded_list;
+    Kvasir__V1__Spilled **spilled_list;
     struct report_failure *failures;
     Kvasir__V1__StepResult **results;
     size_t n_failures;
@@ -46,6 +52,11 @@ void report_erased(struct report *report, uint64_t erase);
 void report_sums(struct report *report, uint64_t *sums, size_t count);
 /* The answer to a Check; NULL: none.  Borrowed. */
 void report_checked(struct report *report, Kvasir__V1__Checked *checked);
+/* The job is borrowed until report_reset. */
+void report_loaded(struct report *report, const struct mover_job *job);
+/* Without a job it is refused, because of `error`. */
+void report_spilled(struct report *report, uint64_t spill, const struct mover_job *job,
+                    const char *error);
 
 /* Everything that an earlier kvasird gave is let go of; what was collected for it is not said. */
 void report_was_reset(struct report *report, uint64_t life);

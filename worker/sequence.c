@@ -143,6 +143,33 @@ fill_copy(struct sequence *seq, const Kvasir__V1__Build *build,
                     seq->source_blocks);
 }
 
+/* Blocks that the host tier has; without one they are encoded. */
+static enum status
+fill_host(struct sequence *seq, const Kvasir__V1__Build *build,
+          const struct sequence_limits *limits)
+{
+    size_t n = build->n_host_block_ids;
+
+    if (build->n_host_sums != n || build->start % limits->block_tokens != 0
+        || n > build->n_block_ids - build->start / limits->block_tokens) {
+        return ERR(ST_INVALID,
+                   "%zu blocks of the host tier with %zu sums from token %" PRIu32
+                   " on: blocks have %" PRIu32 " tokens, the document %zu blocks",
+                   n, build->n_host_sums, build->start, limits->block_tokens, build->n_block_ids);
+    }
+    if (limits->place_count == 0) {
+        return ST_OK;
+    }
+    seq->host_places = mem_zalloc(n, sizeof(seq->host_places[0]));
+    seq->host_sums = mem_zalloc(n, sizeof(seq->host_sums[0]));
+    if (seq->host_places == NULL || seq->host_sums == NULL) {
+        return ERR(ST_NO_MEMORY, "%zu blocks of the host tier", n);
+    }
+    seq->n_host = (uint32_t)n;
+    memcpy(seq->host_sums, build->host_sums, n * sizeof(seq->host_sums[0]));
+    return copy_ids(build->host_block_ids, n, limits->place_count, "place", seq->host_places);
+}
+
 static enum status
 fill_build(struct sequence *seq, const Kvasir__V1__Build *build, const Kvasir__V1__Assign *assign,
            const struct sequence_limits *limits)
@@ -165,6 +192,9 @@ fill_build(struct sequence *seq, const Kvasir__V1__Build *build, const Kvasir__V
         TRY(fill_copy(seq, build, limits));
     } else {
         TRY(copy_ids(build->token_ids, n, limits->vocab_size, "token", seq->ids));
+        if (build->n_host_block_ids > 0) {
+            TRY(fill_host(seq, build, limits));
+        }
     }
     seq->n_ids = (uint32_t)n;
     seq->n_prompt = (uint32_t)n;
@@ -358,6 +388,8 @@ sequence_destroy(struct sequence **seq)
     mem_free((*seq)->ids);
     mem_free((*seq)->blocks);
     mem_free((*seq)->source_blocks);
+    mem_free((*seq)->host_places);
+    mem_free((*seq)->host_sums);
     answer_deinit(&(*seq)->answer);
     constrain_deinit(&(*seq)->constrain);
     MEM_FREE(*seq);

@@ -27,6 +27,7 @@
 struct sequence_limits {
     uint32_t block_tokens;
     uint32_t block_count;
+    uint32_t place_count; /* of the host tier; 0: there is none */
     uint32_t vocab_size;
     const struct grammar_vocabulary *vocabulary; /* NULL: no schema can be held to */
 };
@@ -65,6 +66,10 @@ struct sequence {
     uint32_t n_documents;    /* leading ids that are documents (full attention without reuse) */
     uint32_t *source_blocks; /* [n_blocks] of a copy; its turn is own_offset */
     uint64_t source_build;   /* the source is readable only after this build; 0: it is */
+    uint32_t *host_places;   /* [n_host] where the host tier has its blocks from n_cached on, */
+    uint64_t *host_sums;     /* [n_host] and what they must be */
+    uint32_t n_host;
+    bool is_loading; /* they are being copied: no rows until then */
 
     struct sample_params sampling; /* history and counter are set per draw */
     struct constrain constrain;

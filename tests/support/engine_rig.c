@@ -100,9 +100,91 @@ rig_new(const struct rig_config *config)
     return rig;
 }
 
+/* protobuf-c's messages take no const pointers; the engine only reads. */
+static uint32_t *
+unconst(const uint32_t *ids)
+{
+    uint32_t *out;
+
+    memcpy(&out, &ids, sizeof(out));
+    return out;
+}
+
+static void
+remove_host(struct rig *rig)
+{
+    if (rig->mover != NULL) {
+        mover_destroy(&rig->mover);
+        (void)sem_destroy(&rig->moved);
+        MEM_FREE(rig->host);
+    }
+}
+
+static void
+note_move(void *arg)
+{
+    (void)sem_post(&((struct rig *)arg)->moved);
+}
+
+void
+rig_add_host(struct rig *rig, uint32_t places)
+{
+    size_t block_bytes = kv_layout_block_bytes(&rig->layout);
+    struct mover_config config = {.copier = rig->kind->copier,
+                                  .bind = rig->kind->choose,
+                                  .copy = {.kv = rig->kv,
+                                           .block_bytes = block_bytes,
+                                           .block_count = rig->config.block_count,
+                                           .place_count = places}};
+
+    memset(rig->spills, 0, sizeof(rig->spills));
+    rig->host = mem_zalloc(places, block_bytes);
+    ck_assert_ptr_nonnull(rig->host);
+    config.copy.host = rig->host;
+    ck_assert_int_eq(sem_init(&rig->moved, 0, 0), 0);
+    CHECKED(mover_new(&config, &rig->mover));
+    mover_set_wake(rig->mover, note_move, rig);
+    engine_use_mover(rig->engine, rig->mover);
+}
+
+void
+rig_spill(struct rig *rig, uint64_t id, const uint32_t *blocks, const uint32_t *places, uint32_t n)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Spill spill = KVASIR__V1__SPILL__INIT;
+
+    spill.has_spill = true;
+    spill.spill = id;
+    spill.n_block_ids = spill.n_host_block_ids = n;
+    spill.block_ids = unconst(blocks);
+    spill.host_block_ids = unconst(places);
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL;
+    message.spill = &spill;
+    rig_send(rig, &message);
+}
+
+void
+rig_run_moves(struct rig *rig, uint32_t spills)
+{
+    uint32_t told = 0;
+
+    for (;;) {
+        rig_run(rig);
+        told = 0;
+        for (size_t i = 0; i < RIG_REQUESTS_MAX; i++) {
+            told += rig->spills[i].n_spilled;
+        }
+        if (engine_open(rig->engine) == 0 && told >= spills) {
+            return;
+        }
+        ck_assert_int_eq(sem_wait(&rig->moved), 0);
+    }
+}
+
 void
 rig_restart(struct rig *rig, const struct rig_config *config)
 {
+    remove_host(rig);
     engine_destroy(&rig->engine);
     rig->ops->release(rig->ops, rig->kv);
     open_engine(rig, config);
@@ -111,6 +193,7 @@ rig_restart(struct rig *rig, const struct rig_config *config)
 void
 rig_destroy(struct rig **rig)
 {
+    remove_host(*rig);
     engine_destroy(&(*rig)->engine);
     (*rig)->ops->release((*rig)->ops, (*rig)->weights);
     (*rig)->ops->release((*rig)->ops, (*rig)->kv);
@@ -147,16 +230,6 @@ void
 rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message)
 {
     CHECKED(engine_apply(rig->engine, message));
-}
-
-/* protobuf-c's messages take no const pointers; the engine only reads. */
-static uint32_t *
-unconst(const uint32_t *ids)
-{
-    uint32_t *out;
-
-    memcpy(&out, &ids, sizeof(out));
-    return out;
 }
 
 static void
@@ -210,6 +283,9 @@ fill_documents(const struct rig *rig, const struct rig_request *request,
             builds[n_builds].n_block_ids = segments[i].n_block_ids;
             builds[n_builds].block_ids = doc->blocks;
             builds[n_builds].start = doc->start;
+            builds[n_builds].n_host_block_ids = builds[n_builds].n_host_sums = doc->place.n_host;
+            builds[n_builds].host_block_ids = unconst(doc->place.host_places);
+            builds[n_builds].host_sums = (uint64_t *)(uintptr_t)doc->place.host_sums;
             builds[n_builds].context_segments = doc->place.context;
             builds[n_builds].position = doc->place.position;
             if (doc->place.source_blocks != NULL) {
@@ -371,6 +447,32 @@ hear_sums(struct rig *rig, const Kvasir__V1__Step *step)
     }
 }
 
+static void
+hear_moves(struct rig *rig, const Kvasir__V1__Step *step)
+{
+    for (size_t i = 0; i < step->n_loaded; i++) {
+        struct rig_heard *heard = &rig->builds[step->loaded[i]->build % RIG_REQUESTS_MAX];
+
+        heard->n_loaded++;
+        heard->blocks_moved = step->loaded[i]->blocks;
+        (void)snprintf(heard->error, sizeof(heard->error), "%s",
+                       step->loaded[i]->error == NULL ? "" : step->loaded[i]->error);
+    }
+    for (size_t i = 0; i < step->n_spilled; i++) {
+        const Kvasir__V1__Spilled *spilled = step->spilled[i];
+        struct rig_heard *heard = &rig->spills[spilled->spill % RIG_REQUESTS_MAX];
+
+        heard->n_spilled++;
+        heard->blocks_moved = (uint32_t)spilled->n_sums;
+        ck_assert_uint_le(spilled->n_sums, sizeof(heard->sums) / sizeof(heard->sums[0]));
+        for (size_t k = 0; k < spilled->n_sums; k++) {
+            heard->sums[k] = spilled->sums[k];
+        }
+        (void)snprintf(heard->error, sizeof(heard->error), "%s",
+                       spilled->error == NULL ? "" : spilled->error);
+    }
+}
+
 bool
 rig_step(struct rig *rig)
 {
@@ -397,6 +499,7 @@ rig_step(struct rig *rig)
     for (size_t i = 0; i < step->n_builds_dropped; i++) {
         rig->builds[step->builds_dropped[i] % RIG_REQUESTS_MAX].n_dropped++;
     }
+    hear_moves(rig, step);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #ifndef TESTS_SUPPORT_ENGINE_RIG_H
 #define TESTS_SUPPORT_ENGINE_RIG_H
 
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include "model/tiny_model.h"
 #include "worker/device.h"
 #include "worker/engine.h"
+#include "worker/mover.h"
 
 #define RIG_REQUESTS_MAX 64
 #define RIG_SEGMENTS_MAX 8192 /* of a step */
@@ -43,6 +45,9 @@ struct rig_heard {
     uint32_t own_tokens;
     uint32_t tokens_reused;
     uint32_t n_released, n_sealed, n_dropped;
+    uint32_t n_loaded, n_spilled; /* messages; by build, by spill: */
+    uint32_t blocks_moved;        /* that they told of */
+    uint64_t sums[64];            /* of a spill */
     char error[256];
 };
 
@@ -59,6 +64,10 @@ struct rig {
     struct kv_layout layout;
     struct ops *ops;
     struct engine *engine;
+    struct mover *mover; /* NULL: no host tier */
+    char *host;          /* its memory */
+    sem_t moved;
+    struct rig_heard spills[RIG_REQUESTS_MAX]; /* by spill id */
     struct rig_heard heard[RIG_REQUESTS_MAX];  /* by request id */
     struct rig_heard builds[RIG_REQUESTS_MAX]; /* by build id */
     uint32_t next_block;
@@ -86,6 +95,10 @@ struct rig_place {
     uint32_t context, position;
     const uint32_t *source_blocks;
     uint64_t source_build;
+    /* Blocks from the build's start on that the host tier has: */
+    const uint32_t *host_places;
+    const uint64_t *host_sums;
+    uint32_t n_host;
 };
 
 /* A request in short.  Documents are given whole; those with `build` != 0 are built by its Assign.
@@ -136,6 +149,14 @@ void rig_stop_build(struct rig *rig, uint64_t build);
 bool rig_step(struct rig *rig);
 /* Until there is nothing to do. */
 void rig_run(struct rig *rig);
+
+/* Gives the engine a host tier of so many places; until rig_restart. */
+void rig_add_host(struct rig *rig, uint32_t places);
+void rig_spill(struct rig *rig, uint64_t spill, const uint32_t *blocks, const uint32_t *places,
+               uint32_t n);
+/* Until nothing is open and nothing is being copied; `spills` have been asked for and not told of.
+ */
+void rig_run_moves(struct rig *rig, uint32_t spills);
 
 /* Any message, with its incarnation; for malformed ones. */
 void rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message);
