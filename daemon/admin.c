@@ -76,6 +76,8 @@ add_pool_counters(const struct kvpool_stats *s, struct counter_list *counters)
                 "the last build was stopped or lost");
     add_counter(counters, "doc_misses_forgotten", misses[KVPOOL_MISS_FORGOTTEN],
                 "were to be forgotten");
+    add_counter(counters, "doc_misses_damaged", misses[KVPOOL_MISS_DAMAGED],
+                "were not in memory what had been written there");
     add_counter(counters, "tokens_hit", s->tokens_hit, "document tokens found, by claims");
     add_counter(counters, "tokens_missed", s->tokens_missed, "document tokens not found");
     add_counter(counters, "blocks_evicted", s->blocks_evicted, "blocks freed to make room");

@@ -51,6 +51,7 @@ miss_name(enum kvpool_miss reason)
         [KVPOOL_MISS_BUILDING] = "building",
         [KVPOOL_MISS_ABANDONED] = "abandoned",
         [KVPOOL_MISS_FORGOTTEN] = "forgotten",
+        [KVPOOL_MISS_DAMAGED] = "damaged",
     };
 
     return reason < KVPOOL_MISS_REASONS ? names[reason] : "unknown";

@@ -11,14 +11,18 @@ enum status
 blocks_init(struct blocks *blocks, uint32_t total)
 {
     uint32_t *free_ids = mem_zalloc(total, sizeof(*free_ids));
+    uint64_t *contents = mem_zalloc(total, sizeof(*contents));
 
-    if (free_ids == NULL) {
+    if (free_ids == NULL || contents == NULL) {
+        mem_free(free_ids);
+        mem_free(contents);
         return ERR(ST_NO_MEMORY, "list of %u free blocks", total);
     }
     for (uint32_t i = 0; i < total; i++) {
         free_ids[i] = total - 1 - i; /* so that block 0 goes first */
     }
-    *blocks = (struct blocks){.total = total, .free_count = total, .free_ids = free_ids};
+    *blocks = (struct blocks){
+        .total = total, .free_count = total, .free_ids = free_ids, .contents = contents};
     list_init(&blocks->quarantine);
     return ST_OK;
 }
@@ -37,6 +41,7 @@ blocks_deinit(struct blocks *blocks)
         MEM_FREE(run);
     }
     MEM_FREE(blocks->free_ids);
+    MEM_FREE(blocks->contents);
 }
 
 static size_t
@@ -83,7 +88,10 @@ blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
     assert(count <= blocks->free_count);
     assert(count <= run->capacity - run->count);
     for (uint32_t i = 0; i < count; i++) {
-        run->ids[run->count++] = blocks->free_ids[--blocks->free_count];
+        uint32_t id = blocks->free_ids[--blocks->free_count];
+
+        blocks->contents[id] = 0;
+        run->ids[run->count++] = id;
     }
 }
 

@@ -26,6 +26,7 @@ struct blocks {
     uint32_t free_count;
     uint32_t quarantined;
     uint32_t *free_ids;          /* [total], a stack of free_count */
+    uint64_t *contents;          /* [total] checksums of sealed blocks; 0: not known */
     struct list_node quarantine; /* of block_run.link */
     struct catalog *catalog; /* NULL: none; the record of a block that becomes free is cleared */
 };

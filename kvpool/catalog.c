@@ -307,6 +307,19 @@ catalog_set_pins(struct catalog *catalog, uint32_t block, uint32_t pins)
     set_seal(&slot->seal, record_seal(catalog, slot, block));
 }
 
+void
+catalog_set_content(struct catalog *catalog, uint32_t block, uint64_t content)
+{
+    struct record_slot *slot = slot_of(catalog, block);
+
+    if (get_seal(&slot->seal) == 0) {
+        return;
+    }
+    break_seal(&slot->seal);
+    slot->record.content = content;
+    set_seal(&slot->seal, record_seal(catalog, slot, block));
+}
+
 bool
 catalog_read(const struct catalog *catalog, uint32_t block, struct catalog_record *record_out,
              const uint32_t **ids_out)

@@ -106,6 +106,9 @@ void catalog_clear(struct catalog *catalog, uint32_t block);
 /* Changes the pins noted in a sealed block. */
 void catalog_set_pins(struct catalog *catalog, uint32_t block, uint32_t pins);
 
+/* The checksum became known later; if the block is sealed. */
+void catalog_set_content(struct catalog *catalog, uint32_t block, uint64_t content);
+
 /* False if the block is not sealed, or its record does not verify.  *ids_out (may be NULL) is
  * borrowed until the record changes: catalog_ids_count of them, zeros if they were not known. */
 bool catalog_read(const struct catalog *catalog, uint32_t block, struct catalog_record *record_out,

@@ -66,6 +66,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     list_init(&pool->detached);
     list_init(&pool->claims);
     list_init(&pool->spills);
+    list_init(&pool->to_check);
     st = htab_init(&pool->awaited, awaited_equal);
     if (st == ST_OK) {
         st = blocks_init(&pool->blocks, config->block_count);
@@ -190,7 +191,8 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
         pool->blocks_pinned -= doc->policy.blocks_resident;
     }
     doc->is_indexed = false;
-    kvpool_tier_leave(pool, doc, reason == KVPOOL_MISS_FORGOTTEN);
+    list_unlink(&doc->check_link);
+    kvpool_tier_leave(pool, doc, reason == KVPOOL_MISS_FORGOTTEN || reason == KVPOOL_MISS_DAMAGED);
     kvpool_note_leave(pool, doc);
     kvpool_tell_removed(pool, doc, 0);
     kvpool_doc_update_evictable(pool, doc);
@@ -225,6 +227,7 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
         doc->policy.is_awaited = await_is_awaited(pool, key);
         list_init(&doc->policy.link);
         list_init(&doc->link);
+        list_init(&doc->check_link);
     }
     return doc;
 }
@@ -599,6 +602,7 @@ kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
     pool->counted.docs_built++;
     if (doc->is_indexed && !doc->is_admitted) {
         doc->is_admitted = true;
+        list_push_back(&pool->to_check, &doc->check_link);
         doc->came = pool->claims_made;
         pool->config.policy->admitted(pool->policy, &doc->policy);
     }
@@ -644,6 +648,13 @@ kvpool_forget(struct kvpool *pool, const struct dockey *key)
     }
     detach(pool, doc, KVPOOL_MISS_FORGOTTEN);
     return ST_OK;
+}
+
+void
+kvpool_drop_damaged(struct kvpool *pool, struct kvpool_doc *doc)
+{
+    assert(doc->is_indexed && !doc_is_building(doc));
+    detach(pool, doc, KVPOOL_MISS_DAMAGED);
 }
 
 /* --- fences ----------------------------------------------------------------------------------- */

@@ -67,6 +67,7 @@ enum kvpool_miss {
     KVPOOL_MISS_BUILDING,  /* another request is building it: joined */
     KVPOOL_MISS_ABANDONED, /* its last build was lost with a worker or cancelled */
     KVPOOL_MISS_FORGOTTEN, /* an operator or client asked to forget it */
+    KVPOOL_MISS_DAMAGED,   /* its memory was not what had been written there */
     KVPOOL_MISS_REASONS,
 };
 
@@ -160,6 +161,10 @@ struct kvpool_doc *kvpool_find(const struct kvpool *pool, const struct dockey *k
  * build goes on for those who wait for it.  ST_NOT_FOUND. */
 enum status kvpool_forget(struct kvpool *pool, const struct dockey *key);
 
+/* The document is not what it should be: as forgotten, copies in a tier too, and that is the reason
+ * of its next miss. */
+void kvpool_drop_damaged(struct kvpool *pool, struct kvpool_doc *doc);
+
 /* A pin keeps a sealed document's blocks until unpinned or forgotten.  Pins count.  ST_NOT_FOUND;
  * ST_UNAVAILABLE while not sealed whole; ST_NO_MEMORY beyond pin_share_max (detail: both sizes). */
 enum status kvpool_pin(struct kvpool *pool, const struct dockey *key);
@@ -203,6 +208,26 @@ enum status kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uin
 
 /* The ids of such a document, borrowed as long as it is there; NULL for any other. */
 const uint32_t *kvpool_doc_ids(const struct kvpool_doc *doc);
+
+/* --- integrity (kvpool_integrity.c) ------------------------------------------------------------ */
+
+/* The checksum of a sealed block (kernels/kv_checksum.h); 0: not known. */
+uint64_t kvpool_block_content(const struct kvpool *pool, uint32_t block);
+
+/* Those of blocks [first, first + count) of a document; before its seal, or later. */
+void kvpool_doc_set_contents(struct kvpool *pool, const struct kvpool_doc *doc, uint32_t first,
+                             const uint64_t *sums, uint32_t count);
+
+/* The document whose turn it is to be read again, all of them in a circle; NULL: none now.  After a
+ * restart the adopted ones come first. */
+struct kvpool_doc *kvpool_next_to_check(struct kvpool *pool);
+bool kvpool_doc_is_adopted(const struct kvpool_doc *doc); /* and not compared since */
+
+/* What reading its first `count` blocks again gave, at some time while it was of this generation.
+ * False: it is in other blocks now, so that says nothing.  Blocks without a sum get theirs; counts
+ * those that are not what they should be. */
+bool kvpool_doc_compare(struct kvpool *pool, struct kvpool_doc *doc, const uint32_t *blocks,
+                        const uint64_t *sums, uint32_t count, uint32_t *damaged_out);
 
 /* --- a further level (kvpool_tier.c) ---------------------------------------------------------- */
 

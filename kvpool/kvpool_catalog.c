@@ -47,7 +47,8 @@ kvpool_note_seal(struct kvpool *pool, const struct kvpool_doc *doc)
         return; /* forgotten while it was built: nobody shall find it again */
     }
     for (uint32_t i = doc->tokens_ready / pool->config.block_tokens; i < doc->run->count; i++) {
-        catalog_seal(pool->config.catalog, doc->run->ids[i], doc->origin, 0);
+        catalog_seal(pool->config.catalog, doc->run->ids[i], doc->origin,
+                     pool->blocks.contents[doc->run->ids[i]]);
     }
 }
 
@@ -146,6 +147,7 @@ place(struct kvpool *pool, const struct catalog_record *record, uint32_t block)
         return ST_OK;
     }
     doc->run->ids[record->index] = block;
+    pool->blocks.contents[block] = record->content;
     if (record->index == 0) {
         doc->pins = record->pins;
         doc->origin = record->origin;
@@ -179,6 +181,8 @@ index_head(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count,
     doc->tokens_ready = tokens < doc->policy.n_tokens ? (uint32_t)tokens : doc->policy.n_tokens;
     doc->is_indexed = true;
     doc->is_admitted = true;
+    doc->is_adopted = true;
+    list_push_back(&pool->to_check, &doc->check_link);
     if (doc->tokens_ready < doc->policy.n_tokens || count > pinnable - pool->blocks_pinned) {
         doc->pins = 0; /* pin_share_max may be another one now */
     }

@@ -69,6 +69,7 @@ kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uint32_t first,
     move_blocks(pool, claim->own, first, count, doc);
     doc->is_indexed = true;
     doc->is_admitted = true;
+    list_push_back(&pool->to_check, &doc->check_link);
     doc->tokens_ready = doc->policy.n_tokens;
     doc->origin = origin;
     doc->generation = ++pool->generation;

@@ -11,7 +11,8 @@
 #include "kvpool/kvpool.h"
 
 struct kvpool_doc {
-    struct htab_node node;   /* in pool->index while is_indexed */
+    struct htab_node node;       /* in pool->index while is_indexed */
+    struct list_node check_link; /* in pool->to_check while it has sealed blocks */
     struct list_node link;   /* in pool->detached when not; among the fresh ones during a claim */
     struct evict_doc policy; /* key, n_tokens, blocks_resident == run->count, is_evictable */
     struct block_run *run; /* room for the whole document, so that it never moves under a reader */
@@ -32,6 +33,7 @@ struct kvpool_doc {
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
     bool is_abandoned;           /* its build was lost */
     bool is_derived;             /* as in kvpool_want */
+    bool is_adopted;             /* from an earlier kvasird, and not read again since */
     uint32_t counted_references; /* scratch of kvpool_check */
 };
 
@@ -50,6 +52,7 @@ struct kvpool {
     struct htab awaited;       /* by key, with a count; kvpool_await.c */
     struct list_node detached; /* kvpool_doc.link: out of the index, still referenced */
     struct list_node claims;   /* kvpool_claim.link */
+    struct list_node to_check; /* kvpool_doc.check_link, whose turn it is first */
     struct ghosts *ghosts;     /* enum kvpool_miss by key */
     struct evict_policy *policy;
     struct tier *tier;       /* NULL: none */
@@ -100,6 +103,8 @@ enum status kvpool_create_policy(struct kvpool *pool);
 bool awaited_equal(const struct htab_node *node, const void *key);
 bool await_is_awaited(const struct kvpool *pool, const struct dockey *key);
 void await_deinit(struct kvpool *pool);
+
+#define CHECK_TRIES_MAX 16 /* documents passed over in a search for one to check */
 
 static inline bool
 doc_is_building(const struct kvpool_doc *doc)

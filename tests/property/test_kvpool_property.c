@@ -318,6 +318,17 @@ do_forget(void)
 }
 
 static void
+do_damage(void)
+{
+    struct model_doc *doc = model_find(model_roll_key());
+
+    if (doc != NULL && doc->builder == 0) {
+        kvpool_drop_damaged(m.pool, doc->real);
+        model_leave_index(doc, KVPOOL_MISS_DAMAGED);
+    }
+}
+
+static void
 do_pin(void)
 {
     size_t key = model_roll_key();
@@ -495,7 +506,7 @@ run(const struct evict_policy_ops *policy, unsigned long long seed, uint32_t cou
     static void (*const operations[])(void) = {
         do_claim,       do_claim, do_claim,  do_claim, do_release,    do_release,
         do_release,     do_grow,  do_forget, do_pin,   do_unpin,      do_build_event,
-        do_build_event, do_evict, do_lift,   do_wait,  do_prioritize,
+        do_build_event, do_evict, do_lift,   do_wait,  do_prioritize, do_damage,
     };
 
     start(policy, seed);

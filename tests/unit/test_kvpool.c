@@ -470,6 +470,11 @@ START_TEST(every_miss_has_its_reason)
     ck_assert_int_eq(w.reason, KVPOOL_MISS_FORGOTTEN);
     kvpool_doc_seal(pool, w.doc, 0);
     release(pool, &made);
+    kvpool_drop_damaged(pool, kvpool_find(pool, &w.key));
+    made = claim(pool, &w, 1, 0, 1);
+    ck_assert_int_eq(w.reason, KVPOOL_MISS_DAMAGED);
+    kvpool_doc_seal(pool, w.doc, 0);
+    release(pool, &made);
     ck_assert_uint_eq(kvpool_evict(pool, 1), 1);
     made = claim(pool, &w, 1, 0, 1);
     ck_assert_int_eq(w.reason, KVPOOL_MISS_PARTIAL);
@@ -485,7 +490,7 @@ START_TEST(every_miss_has_its_reason)
     }
     ck_assert_uint_eq(stats_of(pool).doc_misses[KVPOOL_HIT], 0);
     ck_assert_uint_eq(stats_of(pool).tokens_hit, 4);
-    ck_assert_uint_eq(stats_of(pool).tokens_missed, 4 * 8 + 4);
+    ck_assert_uint_eq(stats_of(pool).tokens_missed, 5 * 8 + 4);
     kvpool_destroy(&pool);
 }
 END_TEST
