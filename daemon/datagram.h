@@ -12,7 +12,7 @@
 #include "common/status.h"
 
 #define DATAGRAM_BYTES_MAX (64u << 10)
-#define DATAGRAM_FDS_MAX   2
+#define DATAGRAM_FDS_MAX   3
 
 struct datagram {
     size_t length;

@@ -178,6 +178,16 @@ reserve_number(struct handoff *h, struct connection *c)
     return ERR(ST_INVALID, "%d workers are attached: no more", SCHED_WORKERS_MAX);
 }
 
+static void
+describe_host(const struct handoff *h, Kvasir__V1__ArenaInfo *info)
+{
+    kvasir__v1__arena_info__init(info);
+    info->has_kind = info->has_is_present = info->has_bytes = true;
+    info->kind = KVASIR__V1__ARENA_KIND__ARENA_HOST;
+    info->is_present = true;
+    info->bytes = h->config.host_bytes;
+}
+
 /* Sends what the worker must be, with the arenas or the order to make them. */
 static enum status
 send_orders(struct handoff *h, struct connection *c)
@@ -185,9 +195,10 @@ send_orders(struct handoff *h, struct connection *c)
     static const Kvasir__V1__ArenaKind kinds[ARENA_INDEX_COUNT] = {
         KVASIR__V1__ARENA_KIND__ARENA_KV, KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS};
     Kvasir__V1__AttachReply reply = KVASIR__V1__ATTACH_REPLY__INIT;
-    Kvasir__V1__ArenaInfo infos[ARENA_INDEX_COUNT];
-    Kvasir__V1__ArenaInfo *list[ARENA_INDEX_COUNT];
-    int fds[ARENA_INDEX_COUNT];
+    Kvasir__V1__ArenaInfo infos[ARENA_INDEX_COUNT + 1];
+    Kvasir__V1__ArenaInfo *list[ARENA_INDEX_COUNT + 1];
+    int fds[DATAGRAM_FDS_MAX];
+    size_t fd_count;
     bool is_present = arenas_are_held(&h->arenas);
 
     for (size_t i = 0; i < ARENA_INDEX_COUNT; i++) {
@@ -202,7 +213,13 @@ send_orders(struct handoff *h, struct connection *c)
         list[i] = &infos[i];
         fds[i] = h->arenas.held[i].fd;
     }
+    fd_count = is_present ? ARENA_INDEX_COUNT : 0;
     reply.n_arenas = ARENA_INDEX_COUNT;
+    if (h->config.host_bytes > 0) {
+        list[reply.n_arenas] = &infos[reply.n_arenas];
+        describe_host(h, &infos[reply.n_arenas++]);
+        fds[fd_count++] = h->config.host_fd;
+    }
     reply.arenas = list;
     reply.model_path = h->model_path;
     reply.worker_endpoint = h->worker_endpoint;
@@ -229,7 +246,7 @@ send_orders(struct handoff *h, struct connection *c)
     reply.orphan_timeout_ms = h->config.orphan_timeout_ms;
     reply.has_block_count = is_present;
     reply.block_count = h->arenas.block_count;
-    return datagram_send(c->socket, &reply.base, fds, is_present ? ARENA_INDEX_COUNT : 0);
+    return datagram_send(c->socket, &reply.base, fds, fd_count);
 }
 
 static enum status

@@ -40,7 +40,9 @@ struct handoff_config {
     uint32_t heartbeat_ms;
     uint64_t kv_memory; /* bytes of KV that the first worker makes; 0: by kv_percent */
     bool is_deterministic;
-    double kv_percent; /* of what is then free there; its worker says what it took */
+    double kv_percent;   /* of what is then free there; its worker says what it took */
+    uint64_t host_bytes; /* of the host tier, memory that every worker maps; 0: there is none */
+    int host_fd;         /* borrowed */
     uint32_t step_timeout_ms;
     uint32_t orphan_timeout_ms; /* how long workers outlive us */
     uint64_t load_timeout_ms;   /* from the first AttachReply to Attached; 0: ten minutes */

@@ -221,37 +221,61 @@ map_weights(struct attachment *a, const char *mechanism, int fd)
 /* What kvasird says of an arena: its fd if it is there, else it is to be made. */
 struct arena_order {
     const char *mechanism;
+    uint64_t bytes;
     int *fd; /* in the caller's list; NULL: to be made */
     bool is_given;
 };
 
+/* KV and weights are always there; the host tier's memory only where kvasird has some. */
+enum order_index {
+    ORDER_KV,
+    ORDER_WEIGHTS,
+    ORDER_HOST,
+    ORDERS,
+};
+
 static enum status
-read_orders(const Kvasir__V1__AttachReply *reply, int fds[TALK_FDS_MAX], struct arena_order *kv,
-            struct arena_order *weights)
+check_orders(const struct arena_order orders[ORDERS])
 {
+    if (!orders[ORDER_KV].is_given || !orders[ORDER_WEIGHTS].is_given) {
+        return ERR(ST_INVALID, "attach reply without a KV or a weights arena");
+    }
+    if (orders[ORDER_HOST].is_given && orders[ORDER_HOST].fd == NULL) {
+        return ERR(ST_INVALID, "a host tier that is to be made: kvasird makes it");
+    }
+    return ST_OK;
+}
+
+static enum status
+read_orders(const Kvasir__V1__AttachReply *reply, int fds[TALK_FDS_MAX],
+            struct arena_order orders[ORDERS])
+{
+    static const Kvasir__V1__ArenaKind kinds[ORDERS] = {KVASIR__V1__ARENA_KIND__ARENA_KV,
+                                                        KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS,
+                                                        KVASIR__V1__ARENA_KIND__ARENA_HOST};
     size_t next_fd = 0;
 
     for (size_t i = 0; i < reply->n_arenas; i++) {
         const Kvasir__V1__ArenaInfo *info = reply->arenas[i];
-        bool is_kv = info->kind == KVASIR__V1__ARENA_KIND__ARENA_KV;
-        struct arena_order *order = is_kv ? kv : weights;
+        size_t index = 0;
 
-        if ((!is_kv && info->kind != KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS) || order->is_given) {
+        while (index < ORDERS && info->kind != kinds[index]) {
+            index++;
+        }
+        if (index == ORDERS || orders[index].is_given) {
             return ERR(ST_INVALID, "an arena of kind %d: unknown, or there twice", (int)info->kind);
         }
         if (info->is_present && (next_fd >= TALK_FDS_MAX || fds[next_fd] < 0)) {
             return ERR(ST_INVALID, "an arena that is present comes without its fd");
         }
-        *order = (struct arena_order){
+        orders[index] = (struct arena_order){
             .mechanism = info->mechanism != NULL ? info->mechanism : "",
+            .bytes = info->bytes,
             .fd = info->is_present ? &fds[next_fd++] : NULL,
             .is_given = info->is_present || info->must_create,
         };
     }
-    if (!kv->is_given || !weights->is_given) {
-        return ERR(ST_INVALID, "attach reply without a KV or a weights arena");
-    }
-    return ST_OK;
+    return check_orders(orders);
 }
 
 static int
@@ -263,20 +287,29 @@ take_fd(int *fd)
     return taken;
 }
 
+/* Nothing is pinned yet: that is the mover's, once the worker serves. */
+static enum status
+map_host(struct attachment *a, const struct arena_order *order)
+{
+    return order->is_given ? arena_shm.import(take_fd(order->fd), order->bytes, true, &a->host)
+                           : ST_OK;
+}
+
 /* Maps what is there, makes what is missing: weights, then the workspace, then KV, which may be all
  * that is left.  Takes every fd that it uses out of `fds`. */
 static enum status
 take_arenas(const struct attach_options *options, struct attachment *a,
             const Kvasir__V1__AttachReply *reply, int fds[TALK_FDS_MAX])
 {
-    struct arena_order kv = {0};
-    struct arena_order weights = {0};
+    struct arena_order orders[ORDERS] = {0};
+    const struct arena_order *kv = &orders[ORDER_KV], *weights = &orders[ORDER_WEIGHTS];
     const struct device_kind *kind = a->device->kind;
 
-    TRY(read_orders(reply, fds, &kv, &weights));
+    TRY(read_orders(reply, fds, orders));
+    TRY(map_host(a, &orders[ORDER_HOST]));
     TRY(kind->free_bytes(&a->memory.free_at_start));
-    TRY(weights.fd == NULL ? make_weights(a)
-                           : map_weights(a, weights.mechanism, take_fd(weights.fd)));
+    TRY(weights->fd == NULL ? make_weights(a)
+                            : map_weights(a, weights->mechanism, take_fd(weights->fd)));
     TRY(kind->free_bytes(&a->memory.free_after_weights));
     if (options->make_workspace != NULL) {
         talk_tell_supervisor(TALK_EXTEND_TIMEOUT "\nSTATUS=making the workspace");
@@ -286,8 +319,8 @@ take_arenas(const struct attach_options *options, struct attachment *a,
         TRY(seal_weights(a));
     }
     TRY(kind->free_bytes(&a->memory.free_after_workspace));
-    TRY(kv.fd == NULL ? make_kv(a, reply)
-                      : map_kv(a, reply->block_count, kv.mechanism, take_fd(kv.fd)));
+    TRY(kv->fd == NULL ? make_kv(a, reply)
+                       : map_kv(a, reply->block_count, kv->mechanism, take_fd(kv->fd)));
     return kind->free_bytes(&a->memory.free_at_end);
 }
 
@@ -295,8 +328,8 @@ static enum status
 answer(struct attachment *a)
 {
     Kvasir__V1__Attached attached = KVASIR__V1__ATTACHED__INIT;
-    Kvasir__V1__ArenaInfo infos[TALK_FDS_MAX];
-    Kvasir__V1__ArenaInfo *list[TALK_FDS_MAX] = {&infos[0], &infos[1]};
+    Kvasir__V1__ArenaInfo infos[ORDER_HOST];
+    Kvasir__V1__ArenaInfo *list[ORDER_HOST] = {&infos[0], &infos[1]};
     const struct {
         bool is_made;
         Kvasir__V1__ArenaKind kind;
@@ -305,11 +338,11 @@ answer(struct attachment *a)
         {a->has_made_kv, KVASIR__V1__ARENA_KIND__ARENA_KV, a->kv},
         {a->has_made_weights, KVASIR__V1__ARENA_KIND__ARENA_WEIGHTS, a->weights},
     };
-    char mechanisms[TALK_FDS_MAX][16]; /* protobuf-c takes no const strings */
-    int fds[TALK_FDS_MAX];
+    char mechanisms[ORDER_HOST][16]; /* protobuf-c takes no const strings */
+    int fds[ORDER_HOST];
     size_t n = 0;
 
-    for (size_t i = 0; i < TALK_FDS_MAX; i++) {
+    for (size_t i = 0; i < ORDER_HOST; i++) {
         if (arenas[i].is_made) {
             kvasir__v1__arena_info__init(&infos[n]);
             infos[n].has_kind = true;
@@ -384,7 +417,7 @@ talk(const struct attach_options *options, struct attachment *a, int fds[TALK_FD
 enum status
 attach_open(const struct attach_options *options, struct attachment *attachment)
 {
-    int fds[TALK_FDS_MAX] = {-1, -1};
+    int fds[TALK_FDS_MAX] = TALK_FDS_NONE;
 
     attachment->socket = -1;
     attachment->daemon_pidfd = -1;
@@ -412,5 +445,6 @@ attach_close(struct attachment *a)
     wire_arena_destroy(&a->replies);
     arena_close(&a->kv);
     arena_close(&a->weights);
+    arena_close(&a->host);
     checkpoint_close(&a->checkpoint);
 }

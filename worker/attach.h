@@ -66,6 +66,7 @@ struct attachment {
     uint8_t pool_fingerprint[32];
     struct arena *kv;             /* block_count blocks, writable */
     struct arena *weights;        /* plan.bytes */
+    struct arena *host;           /* the host tier's memory; NULL: there is none */
     struct weights_tuning tuning; /* lies behind the weights */
     bool has_made_kv;
     bool has_made_weights;

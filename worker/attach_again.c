@@ -60,7 +60,7 @@ enum status
 attach_again(struct attachment *a, int stop_fd, uint64_t until_us)
 {
     const Kvasir__V1__AttachReply *reply = NULL;
-    int fds[TALK_FDS_MAX] = {-1, -1};
+    int fds[TALK_FDS_MAX] = TALK_FDS_NONE;
     int daemon_pidfd;
     enum status st;
 

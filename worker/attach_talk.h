@@ -8,7 +8,11 @@
 
 #include "kvasir/v1/worker.pb-c.h"
 
-#define TALK_FDS_MAX 2 /* KV and weights */
+#define TALK_FDS_MAX 3 /* KV, weights, the host tier's memory */
+#define TALK_FDS_NONE                                                                              \
+    {                                                                                              \
+        -1, -1, -1                                                                                 \
+    }
 /* While loading or waiting we renew systemd's patience; three missed renewals are a hang. */
 #define TALK_EXTEND_TIMEOUT "EXTEND_TIMEOUT_USEC=15000000"
 

@@ -53,6 +53,9 @@ void engine_place_kv(struct engine *engine, void *kv, uint32_t block_count);
 /* Blocks can go to a host tier and come back from now on; borrowed, and destroyed before the
  * engine.  Before the first message. */
 void engine_use_mover(struct engine *engine, struct mover *mover);
+/* Who is called, from another thread, when a step would have something to say of the host tier;
+ * NULL: nobody. */
+void engine_set_wake(struct engine *engine, void (*wake)(void *arg), void *arg);
 
 /* Lets the calling thread run steps; once, before its first. */
 enum status engine_bind(const struct engine *engine);

@@ -20,6 +20,14 @@ engine_use_mover(struct engine *engine, struct mover *mover)
     engine->limits.place_count = mover_places(mover);
 }
 
+void
+engine_set_wake(struct engine *engine, void (*wake)(void *arg), void *arg)
+{
+    if (engine->mover != NULL) {
+        mover_set_wake(engine->mover, wake, arg);
+    }
+}
+
 static void
 begin_load(struct engine *engine, struct sequence *seq)
 {

@@ -528,6 +528,13 @@ connect_socket(struct link *link)
     return ST_OK;
 }
 
+/* Called by the mover's thread. */
+static void
+nudge(void *arg)
+{
+    mailbox_nudge(arg);
+}
+
 static enum status
 serve(struct link *link, uint32_t seqs_max, int stop_fd)
 {
@@ -536,6 +543,7 @@ serve(struct link *link, uint32_t seqs_max, int stop_fd)
     enum status st;
 
     TRY(mailbox_new(&link->mailbox));
+    engine_set_wake(link->engine, nudge, link->mailbox);
     TRY(connect_socket(link));
     TRY(say_ready(link, seqs_max));
     FAILPOINT(ready_say);
@@ -564,6 +572,7 @@ link_serve(struct attachment *attachment, struct engine *engine, uint32_t seqs_m
     struct link link = {.attachment = attachment, .engine = engine, .busy_us = busy_us};
     enum status st = serve(&link, seqs_max, stop_fd);
 
+    engine_set_wake(engine, NULL, NULL);
     if (link.socket != NULL) {
         (void)zmq_close(link.socket);
     }

@@ -20,6 +20,7 @@
 #include "worker/engine.h"
 #include "worker/link.h"
 #include "worker/llama.h"
+#include "worker/mover.h"
 
 #ifdef HAVE_JEMALLOC
 /* Read by jemalloc at its start.  Its own thread returns unused pages, so that the step never does.
@@ -176,6 +177,7 @@ struct machine {
     const struct options *options;
     struct ops *ops;
     struct engine *engine;
+    struct mover *mover; /* NULL: no host tier */
 };
 
 static enum status
@@ -230,6 +232,7 @@ make_machine(void *arg, struct attachment *a)
 static void
 break_up(struct machine *machine)
 {
+    mover_destroy(&machine->mover);
     engine_destroy(&machine->engine);
     ops_destroy(&machine->ops);
 }
@@ -247,10 +250,34 @@ attach(const struct options *options, const struct device *device, struct machin
                        attachment);
 }
 
+/* Its thread begins at once, and makes the tier's memory quick to reach while the worker serves. */
+static enum status
+start_mover(struct machine *machine, const struct attachment *a)
+{
+    size_t block_bytes = kv_layout_block_bytes(&a->layout);
+    uint64_t places = a->host == NULL ? 0 : arena_bytes(a->host) / block_bytes;
+
+    if (places == 0) {
+        return ST_OK;
+    }
+    TRY(mover_new(&(struct mover_config){.copier = a->device->kind->copier,
+                                         .bind = a->device->kind->choose,
+                                         .ordinal = a->device->ordinal,
+                                         .copy = {.kv = arena_base(a->kv),
+                                                  .block_bytes = block_bytes,
+                                                  .block_count = a->block_count,
+                                                  .host = arena_base(a->host),
+                                                  .place_count = (uint32_t)places}},
+                  &machine->mover));
+    engine_use_mover(machine->engine, machine->mover);
+    return ST_OK;
+}
+
 static enum status
 work(struct machine *machine, struct attachment *a)
 {
     engine_place_kv(machine->engine, arena_base(a->kv), a->block_count);
+    TRY(start_mover(machine, a));
     enum status st = link_serve(a, machine->engine, (uint32_t)machine->options->seqs_max,
                                 machine->options->busy_poll, stop_event);
 

@@ -194,11 +194,17 @@ mover_places(const struct mover *mover)
     return mover->config.copy.place_count;
 }
 
+static void
+wake_nobody(void *arg)
+{
+    (void)arg;
+}
+
 void
 mover_set_wake(struct mover *mover, void (*wake)(void *arg), void *arg)
 {
     lock(mover);
-    mover->wake = wake;
+    mover->wake = wake != NULL ? wake : wake_nobody;
     mover->wake_arg = arg;
     unlock(mover);
 }
@@ -282,12 +288,6 @@ mover_cancel_spills(struct mover *mover)
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
-
-static void
-wake_nobody(void *arg)
-{
-    (void)arg;
-}
 
 enum status
 mover_new(const struct mover_config *config, struct mover **mover_out)

@@ -41,7 +41,7 @@ enum status mover_new(const struct mover_config *config, struct mover **mover_ou
 /* Ends the thread after the blocks that it is at; frees what was not taken back. */
 void mover_destroy(struct mover **mover);
 
-/* Before the first job. */
+/* NULL: nobody.  When it returns, whom it was before is not called any more. */
 void mover_set_wake(struct mover *mover, void (*wake)(void *arg), void *arg);
 
 /* Places of the tier; what a job names is below. */
