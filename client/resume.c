@@ -79,10 +79,7 @@ void
 resume_fill(const struct resume *resume, Kvasir__V1__Resume *wire,
             Kvasir__V1__GenerateRequest *request)
 {
-    if (resume->count == 0) {
-        return; /* nothing came: it begins anew */
-    }
-    kvasir__v1__resume__init(wire);
+    kvasir__v1__resume__init(wire); /* also when nothing came: it says that this is a retry */
     wire->token_ids = resume->ids;
     wire->n_token_ids = resume->count;
     wire->has_text_bytes = true;

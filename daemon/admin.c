@@ -285,6 +285,8 @@ fill_worker(Kvasir__V1__WorkerInfo *wire, const struct kvasird *d, uint32_t work
     wire->running = info.running;
     wire->credit = info.seqs_max > info.running ? info.seqs_max - info.running : 0;
     wire->steps = info.steps;
+    wire->has_rows = info.rows > 0;
+    wire->rows = info.rows;
     wire->docs_built = info.docs_built;
     wire->tokens_built = info.tokens_built;
     wire->docs_read = info.docs_read;

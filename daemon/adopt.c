@@ -132,6 +132,7 @@ take_over(struct kvasird *d)
 
     handoff_name_pool(d->handoff, pool->id);
     living = expect_workers(d);
+    peers_count_expected(d);
     sched_use_catalog(d->sched, d->estate.catalog);
     TRY(sched_adopt_pool(d->sched, pool->block_count, may_write, d, &adopted));
     if (d->estate.learned_fd >= 0

@@ -140,6 +140,12 @@ fill_segments(struct assign_parts *parts, const struct session *session)
         segment->block_ids = borrow_ids(from->blocks);
         segment->has_build = from->build != 0;
         segment->build = from->build;
+        if (session->has_name && session->wants[i].doc != NULL) {
+            segment->has_key = segment->has_generation = true;
+            segment->key = (ProtobufCBinaryData){DOCKEY_BYTES,
+                                                 (uint8_t *)(uintptr_t)session->wants[i].key.bytes};
+            segment->generation = kvpool_doc_generation(session->wants[i].doc);
+        }
         parts->segment_list[i] = segment;
     }
 }
@@ -189,6 +195,11 @@ fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
     assign->request = session->id;
     assign->has_own_offset = true;
     assign->own_offset = session_own_offset(session);
+    assign->has_name = session->has_name;
+    assign->name =
+        (ProtobufCBinaryData){sizeof(session->name), (uint8_t *)(uintptr_t)session->name};
+    assign->has_kept = action->kept != 0;
+    assign->kept = action->kept;
     assign->has_own_document_tokens = session->prompt.query_documents > 0;
     assign->own_document_tokens = session->prompt.query_documents;
     fill_own(assign, parts, action);
@@ -274,14 +285,16 @@ send_stop(struct kvasird *d, const struct sched_action *action)
     Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Stop stop = KVASIR__V1__STOP__INIT;
 
-    stop.has_request = true;
+    stop.has_request = action->kept == 0;
     stop.request = action->request;
+    stop.has_kept = action->kept != 0;
+    stop.kept = action->kept;
     message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP;
     message.stop = &stop;
     send_to_worker(d, action, &message);
-    log_debug("request_stopped", "request=%llu worker=%u state=%s",
-              (unsigned long long)action->request, action->worker,
-              session_state_name(action->session->state));
+    log_debug("request_stopped", "request=%llu kept=%llu worker=%u state=%s",
+              (unsigned long long)action->request, (unsigned long long)action->kept, action->worker,
+              action->session == NULL ? "kept" : session_state_name(action->session->state));
 }
 
 static void

@@ -162,6 +162,15 @@ give_up(struct kvasird *d, uint32_t worker, const char *why)
     send_fenced(d, &peer->address, peer->incarnation);
 }
 
+void
+peers_refuse(struct kvasird *d, uint32_t worker)
+{
+    struct peer_link *peer = &d->peers[worker];
+
+    peer->state = PEER_SILENT;
+    send_fenced(d, &peer->address, peer->incarnation);
+}
+
 bool
 peers_lose_marked(struct kvasird *d)
 {
@@ -238,9 +247,12 @@ bury(struct kvasird *d, uint32_t worker)
              (unsigned long long)peer->incarnation, peer->pid,
              peer->is_leaving ? "leaving" : peers_state_name(peer->state));
     adopt_drop_worker(d, worker);
-    sched_worker_gone(d->sched, clock_now_us(), worker, peer->incarnation);
+    uint64_t incarnation = peer->incarnation;
+
     (void)close(peer->pidfd);
     *peer = (struct peer_link){.state = PEER_FREE};
+    peers_count_expected(d);
+    sched_worker_gone(d->sched, clock_now_us(), worker, incarnation);
     handoff_worker_gone(d->handoff, worker);
     peers_see_losses(d);
     deliver(d);
@@ -293,8 +305,8 @@ take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
     serve_status(d);
 }
 
-/* It has let go of everything that an earlier kvasird gave it; before that, what it says is an
- * answer to that one. */
+/* Of all that an earlier kvasird gave it it has what it says, and nothing else; before that, what
+ * it says is an answer to that one. */
 static void
 take_reset(struct kvasird *d, uint32_t worker, const struct message *message,
            const Kvasir__V1__WorkerMessage *wire)
@@ -308,12 +320,9 @@ take_reset(struct kvasird *d, uint32_t worker, const struct message *message,
     peer->state = PEER_READY;
     peer->address = message->from;
     peer->heard_us = clock_now_us();
-    log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u after=restart", worker,
-             (unsigned long long)peer->incarnation, peer->seqs_max);
-    sched_worker_reset(d->sched, clock_now_us(), peer->incarnation);
-    deliver(d);
-    sched_worker_ready(d->sched, clock_now_us(), worker, peer->incarnation, peer->seqs_max);
-    deliver(d);
+    log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u after=restart kept=%zu",
+             worker, (unsigned long long)peer->incarnation, peer->seqs_max, wire->step->n_kept);
+    peers_back(d, worker, wire->step);
     serve_status(d);
 }
 
@@ -350,6 +359,9 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
         .released_count = wire->n_released,
         .dropped = wire->builds_dropped,
         .dropped_count = wire->n_builds_dropped,
+        .kept_released = wire->kept_released,
+        .kept_released_count = wire->n_kept_released,
+        .rows_total = wire->rows_total,
     };
 
     if (results == NULL) { /* its requests would wait for ever for what we cannot read */

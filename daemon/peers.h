@@ -17,6 +17,8 @@
 #include "daemon/router.h"
 #include "daemon/sched.h"
 
+#include "kvasir/v1/worker.pb-c.h"
+
 enum peer_state {
     PEER_FREE,
     PEER_EXPECTED,  /* of an earlier kvasird; what it says is not for us */
@@ -55,6 +57,13 @@ void peers_expect(struct kvasird *d, uint32_t worker, const struct catalog_worke
                   int pidfd);
 /* It is back. */
 void peers_rejoined(struct kvasird *d, const struct handoff_event *event);
+
+/* It has said what it has kept: it takes requests from now on.  (peers_back.c) */
+void peers_back(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *step);
+/* Tells the scheduler how many have yet to come back. */
+void peers_count_expected(struct kvasird *d);
+/* One that the scheduler has not heard of must end. */
+void peers_refuse(struct kvasird *d, uint32_t worker);
 
 /* A message on the worker socket. */
 void peers_message(struct kvasird *d, const struct message *message);

@@ -69,6 +69,7 @@ struct prompt {
     struct dockey *turn_keys; /* [turn_key_count], owned */
     uint32_t turn_key_count;
     struct sampling sampling;
+    bool is_retry;        /* of a lost answer; it may have brought nothing */
     uint32_t *resume_ids; /* [resume_count], owned: the answer so far, when this is a retry */
     uint32_t resume_count;
     uint64_t resume_text_bytes;

@@ -11,6 +11,7 @@ read_resume(const Kvasir__V1__GenerateRequest *request, uint32_t vocab_size, str
 {
     const Kvasir__V1__Resume *resume = request->resume;
 
+    prompt->is_retry = resume != NULL;
     if (resume == NULL || resume->n_token_ids == 0) {
         return ST_OK;
     }

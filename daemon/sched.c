@@ -10,6 +10,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/mem.h"
 #include "daemon/sched_state.h"
@@ -64,6 +65,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->ended);
     list_init(&sched->blamed_by_age);
     list_init(&sched->pins);
+    list_init(&sched->kept);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK
         || htab_init(&sched->builds, build_equal) != ST_OK || traffic_new(&sched->traffic) != ST_OK
@@ -122,6 +124,14 @@ sched_destroy(struct sched **sched_ref)
     mem_free(sched->actions);
     mem_free(sched);
     *sched_ref = NULL;
+}
+
+enum status
+sched_reserve_actions(struct sched *sched, size_t count)
+{
+    TRY(reserve_actions(sched, sched->action_need + count));
+    sched->action_need += count;
+    return ST_OK;
 }
 
 struct sched_action *
@@ -317,6 +327,9 @@ sched_take_in(struct sched *sched, struct sched_submit *submit, struct session *
     session->arrival_us = submit->arrival_us;
     session->deadline_us = submit->deadline_us;
     session->priority = submit->priority;
+    session->has_name = submit->has_name;
+    session->is_retry = submit->is_retry;
+    memcpy(session->name, submit->name, sizeof(session->name));
     session->order = ++sched->next_order;
     sched->counters.requests_resumed += session->sent_count > 0;
     *session_out = session;
@@ -349,7 +362,7 @@ sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit)
     }
     if (sched_never_fits(sched, session)) {
         sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
-    } else {
+    } else if (!sched_go_on(sched, now_us, session)) {
         (void)sched_refuse_quarantined(sched, session, now_us);
     }
     sched_take_turn(sched, now_us);
@@ -415,6 +428,9 @@ sched_tick(struct sched *sched, uint64_t now_us)
         return;
     }
     sched->wakeup_us = sched_end_pins(sched, now_us);
+    uint64_t kept_us = sched_end_kept(sched, now_us);
+
+    sched->wakeup_us = kept_us < sched->wakeup_us ? kept_us : sched->wakeup_us;
     expire(sched, now_us, &sched->waiting);
     expire(sched, now_us, &sched->running);
     sched_take_turn(sched, now_us);
@@ -427,24 +443,6 @@ sched_wakeup_us(const struct sched *sched)
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */
-
-void
-sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
-                   uint32_t seqs_max)
-{
-    struct worker *w = &sched->workers[worker];
-
-    assert(worker < SCHED_WORKERS_MAX && incarnation != 0 && !w->is_ready && w->assigned == 0);
-    sched_begin(sched);
-    *w = (struct worker){
-        .is_known = true,
-        .is_ready = true,
-        .incarnation = incarnation,
-        .seqs_max = seqs_max < SCHED_WORKER_SEQS_MAX ? seqs_max : SCHED_WORKER_SEQS_MAX,
-    };
-    sched->has_news = true;
-    sched_take_turn(sched, now_us);
-}
 
 /* First token: now its attention has read the documents, so now they count as read. */
 static void
@@ -474,7 +472,7 @@ note_ttft(struct sched *sched, const struct session *session)
 {
     uint64_t missed = 0;
 
-    if (session->losses > 0 || session->preemptions > 0) {
+    if (session->losses > 0 || session->preemptions > 0 || session->is_regained) {
         return;
     }
     for (uint32_t i = 0; i < session->segment_count; i++) {
@@ -607,64 +605,12 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
             sched_drop_build(sched, build); /* asked for, or refused by the worker */
         }
     }
+    for (size_t i = 0; i < step->kept_released_count; i++) {
+        sched_take_kept_released(sched, worker, step->kept_released[i]);
+    }
+    w->info.rows = step->rows_total;
     sched_take_turn(sched, now_us);
     return true;
-}
-
-static void
-end_life(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
-         bool is_farewell)
-{
-    struct worker *w = &sched->workers[worker];
-
-    if (w->is_ready && w->incarnation == incarnation) {
-        w->is_ready = false;
-        sched->counters.workers_lost++;
-        sched_lose_worker(sched, now_us, worker, is_farewell);
-    }
-}
-
-void
-sched_worker_lost(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
-{
-    assert(worker < SCHED_WORKERS_MAX);
-    sched_begin(sched);
-    end_life(sched, now_us, worker, incarnation, false);
-    sched_take_turn(sched, now_us);
-}
-
-void
-sched_worker_left(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
-{
-    assert(worker < SCHED_WORKERS_MAX);
-    sched_begin(sched);
-    end_life(sched, now_us, worker, incarnation, true);
-    sched_take_turn(sched, now_us);
-}
-
-void
-sched_worker_gone(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation)
-{
-    assert(worker < SCHED_WORKERS_MAX);
-    sched_begin(sched);
-    end_life(sched, now_us, worker, incarnation, false);
-    if (sched->pool != NULL && kvpool_fence_lift(sched->pool, incarnation) > 0) {
-        sched->has_news = true;
-    }
-    sched_take_turn(sched, now_us);
-}
-
-enum status
-sched_worker_drain(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_draining)
-{
-    sched_begin(sched);
-    if (worker >= SCHED_WORKERS_MAX || !sched->workers[worker].is_ready) {
-        return ERR(ST_NOT_FOUND, "worker %u is not there", worker);
-    }
-    sched->workers[worker].is_draining = is_draining;
-    sched->has_news = true;
-    sched_take_turn(sched, now_us);
-    return ST_OK;
 }
 
 void

@@ -144,6 +144,7 @@ struct sched_action {
     uint32_t build_count;          /* ASSIGN */
     bool is_builds_only;           /* ASSIGN: the request follows when they are sealed, or never */
     uint64_t build;                /* STOP_BUILD */
+    uint64_t kept;                 /* ASSIGN: goes on with that one; STOP: that one; 0: none */
     const uint32_t *blocks;        /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;
     const struct sched_result *result; /* CHUNK; END: the last tokens, or NULL */
@@ -163,6 +164,9 @@ struct sched_submit {
     uint64_t arrival_us;  /* at the daemon, before tokenising */
     uint64_t deadline_us; /* absolute */
     uint32_t priority;    /* 0..PROMPT_PRIORITY_MAX */
+    bool has_name;        /* the call is the same in a retry: */
+    bool is_retry;
+    uint8_t name[SESSION_NAME_BYTES];
     struct prompt prompt;
 };
 
@@ -178,7 +182,7 @@ uint32_t sched_background_room(const struct sched *sched);
 void sched_submit_background(struct sched *sched, uint64_t now_us, struct sched_submit *submit,
                              bool may_evict);
 
-/* Ends all of them. */
+/* Ends all of them, and whatever waits for its client after a restart. */
 void sched_stop_background(struct sched *sched, uint64_t now_us);
 
 /* Ends a request.  `is_client_gone`: nobody listens, so there is no reply.  An id that is unknown
@@ -202,8 +206,47 @@ enum status sched_adopt_pool(struct sched *sched, uint32_t block_count,
 /* Tells the watch what an adopted pool holds. */
 enum status sched_announce_adopted(struct sched *sched);
 
-/* A worker of an earlier kvasird has let go of all that it was given: no fence is due to it. */
-void sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation);
+/* A document that a kept request reads. */
+struct sched_kept_segment {
+    struct dockey key;
+    uint64_t generation;
+    uint32_t n_tokens;
+    const uint32_t *blocks; /* [block_count] */
+    uint32_t block_count;
+};
+
+/* A request of an earlier kvasird that its worker has kept. */
+struct sched_kept {
+    uint64_t kept; /* the worker's number for it, not 0 */
+    uint8_t name[SESSION_NAME_BYTES];
+    uint32_t query_tokens, answer_tokens;
+    bool is_done;           /* the answer is whole */
+    const uint32_t *blocks; /* [block_count] its own */
+    uint32_t block_count;
+    const struct sched_kept_segment *segments; /* [segment_count] */
+    uint32_t segment_count;
+};
+
+struct sched_back {
+    uint32_t worker;
+    uint64_t incarnation;
+    uint32_t seqs_max;
+    const struct sched_kept *kept; /* [kept_count] */
+    size_t kept_count;
+    uint64_t wait_us; /* for the clients of those */
+};
+
+/* A worker of an earlier kvasird is back and ready.  Of what that one gave it it has these requests
+ * and nothing else, so no other fence is due to it.  False: what it says cannot be, or there is no
+ * memory for it; nothing has changed, and it is to be given up. */
+bool sched_worker_back(struct sched *sched, uint64_t now_us, const struct sched_back *back);
+
+/* So many workers of an earlier kvasird are still to come back: until then, but not longer, retries
+ * wait for those who may have kept what they ask for. */
+void sched_expect(struct sched *sched, uint32_t workers, uint64_t until_us);
+
+/* What happens to the pool from now on is not noted any more: the next kvasird has it as it is. */
+void sched_leave_pool(struct sched *sched);
 
 /* The first worker of the device has made the arena.  ST_INVALID: another size than before. */
 enum status sched_set_pool(struct sched *sched, uint32_t block_count);
@@ -227,6 +270,9 @@ struct sched_step {
     size_t released_count;
     const uint64_t *dropped; /* answers to StopBuild */
     size_t dropped_count;
+    const uint64_t *kept_released; /* kept requests that it will not touch any more */
+    size_t kept_released_count;
+    uint64_t rows_total; /* of its life; 0: not known */
 };
 
 /* A message of a life that is over is dropped, and one that comes twice.  False: one before it was
@@ -290,6 +336,9 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(requests_passed, "times a waiting request was overtaken by a later one")                     \
     X(requests_requeued, "requests moved away from a lost worker")                                 \
     X(requests_resumed, "requests that went on from what their client had of an earlier attempt")  \
+    X(requests_regained, "of those, requests that went on where their worker had got meanwhile")   \
+    X(tokens_regained, "their tokens that were drawn while there was no kvasird")                  \
+    X(requests_orphaned, "requests kept by workers over a restart, for whom nobody came")          \
     X(requests_lost_twice, "requests of which two workers died, and that failed")                  \
     X(requests_quarantined, "requests refused for a document in quarantine")                       \
     X(docs_quarantined, "documents of which two workers died")                                     \
@@ -356,6 +405,7 @@ struct sched_worker_info {
     uint64_t incarnation;
     bool is_ready, is_draining;
     uint32_t running, seqs_max;
+    uint64_t rows; /* tokens that went through the model */
     uint64_t steps, docs_built, tokens_built, docs_read, docs_read_foreign, tokens_decoded;
 };
 

@@ -22,6 +22,7 @@
 enum verdict {
     ADMITTED,
     BLOCKED,   /* not now; another one may fit */
+    EXPECTED,  /* not now; its worker may come back with it */
     NO_CREDIT, /* no worker takes anything */
     REFUSED,   /* never: it has been closed */
 };
@@ -105,7 +106,7 @@ bool
 sched_has_credit(const struct worker *worker)
 {
     return worker->is_ready && !worker->is_draining && worker->alone == NULL && !worker->is_cordoned
-           && worker->assigned - worker->background < worker->seqs_max;
+           && worker->assigned + worker->kept - worker->background < worker->seqs_max;
 }
 
 /* Positive: `a` uses a larger share of its credit than `b`. */
@@ -176,7 +177,8 @@ choose_alone(struct sched *sched, uint32_t *worker_out)
             best = i;
         }
     }
-    if (best != SESSION_WORKER_NONE && sched->workers[best].assigned == 0) {
+    if (best != SESSION_WORKER_NONE && sched->workers[best].assigned == 0
+        && sched->workers[best].kept == 0) {
         *worker_out = best;
         return ADMITTED;
     }
@@ -301,6 +303,8 @@ sched_push_assign(struct sched *sched, struct session *session)
     action->worker = session->worker;
     action->incarnation = session->incarnation;
     action->blocks = kvpool_claim_blocks(session->claim, &action->block_count);
+    action->kept = session->kept;
+    session->kept = 0;
 }
 
 /* Whoever is older than `session` and waits has been passed. */
@@ -359,8 +363,8 @@ note_first_admission(struct sched *sched, struct session *session, uint64_t now_
         session_usage(session, sched->config.block_tokens, now_us).prompt_tokens;
 }
 
-static void
-start(struct sched *sched, struct session *session, uint32_t worker, uint64_t now_us)
+void
+sched_start(struct sched *sched, struct session *session, uint32_t worker, uint64_t now_us)
 {
     struct list_node *at = &sched->running;
 
@@ -423,6 +427,9 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
     if (sched_refuse_quarantined(sched, session, now_us)) {
         return REFUSED;
     }
+    if (sched_is_expected(sched, session, now_us)) {
+        return EXPECTED;
+    }
     if (sched_is_hopeless(sched, session, now_us)) {
         sched->counters.requests_hopeless++;
         sched_close(sched, now_us, session, SCHED_END_DEADLINE, NULL,
@@ -458,7 +465,7 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
         return BLOCKED;
     }
     count_passes(sched, session);
-    start(sched, session, worker, now_us);
+    sched_start(sched, session, worker, now_us);
     return ADMITTED;
 }
 
@@ -548,7 +555,7 @@ sched_admit(struct sched *sched, uint64_t now_us)
             if (verdict == NO_CREDIT) {
                 return;
             }
-            if (verdict != BLOCKED) {
+            if (verdict != BLOCKED && verdict != EXPECTED) {
                 continue;
             }
         }
@@ -556,6 +563,7 @@ sched_admit(struct sched *sched, uint64_t now_us)
         case ADMITTED:
         case REFUSED: break;
         case NO_CREDIT: return;
+        case EXPECTED: after = &session->queue_link; break;
         case BLOCKED:
             if (is_stuck(sched)) {
                 close_stuck(sched, session, now_us);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool: made, taken over from the scheduler before this one, told of, dropped.  Requests come
- * back by themselves, as retries of their clients, and find their documents. */
+ * back by themselves, as retries of their clients, and find their documents, or what workers have
+ * kept of them (sched_kept.c). */
 #include "daemon/sched_state.h"
 
 #include <assert.h>
@@ -64,13 +65,12 @@ sched_restore_learned(struct sched *sched, int fd)
 }
 
 void
-sched_worker_reset(struct sched *sched, uint64_t now_us, uint64_t incarnation)
+sched_leave_pool(struct sched *sched)
 {
-    sched_begin(sched);
-    if (sched->pool != NULL && kvpool_fence_lift(sched->pool, incarnation) > 0) {
-        sched->has_news = true;
+    sched->catalog = NULL;
+    if (sched->pool != NULL) {
+        kvpool_leave_catalog(sched->pool);
     }
-    sched_take_turn(sched, now_us);
 }
 
 void

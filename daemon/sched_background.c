@@ -117,6 +117,7 @@ void
 sched_stop_background(struct sched *sched, uint64_t now_us)
 {
     sched_begin(sched);
+    sched_drop_kept(sched, NULL);
     if (sched_yield_background(sched, now_us)) {
         sched_take_turn(sched, now_us);
     }

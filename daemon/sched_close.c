@@ -84,7 +84,7 @@ sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum 
     action->usage = session_usage(session, sched->config.block_tokens, now_us);
     session->has_answered = end == SCHED_END_OK;
     count_end(sched, session, end, now_us);
-    if (end == SCHED_END_OK) {
+    if (end == SCHED_END_OK && !session->is_regained) {
         sched_pace_note(sched, session, now_us);
     }
     session_move(session, SESSION_CLOSE);
@@ -329,8 +329,9 @@ void
 sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_farewell)
 {
     uint64_t incarnation = sched->workers[worker].incarnation;
-    bool was_alone = sched->workers[worker].assigned == 1;
+    bool was_alone = sched->workers[worker].assigned == 1 && sched->workers[worker].kept == 0;
 
+    sched_lose_kept(sched, worker, incarnation);
     LIST_FOR_EACH(node, &sched->running)
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);

@@ -10,6 +10,8 @@
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
  *   sched_pace.c   who has no time left
+ *   sched_workers.c  their lives
+ *   sched_kept.c   requests that workers have kept over a restart
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
  *
@@ -32,6 +34,7 @@ struct worker {
     uint32_t seqs_max;
     uint32_t assigned;           /* sessions, those in the background too */
     uint32_t background;         /* of them; they use no credit */
+    uint32_t kept;               /* requests that it runs for nobody yet: sched_kept.c */
     uint64_t last_assigned;      /* turn; spreads equal choices */
     const struct session *alone; /* a suspect that shares it with nobody; NULL: none */
     struct sched_worker_info info;
@@ -69,6 +72,9 @@ struct sched {
     struct list_node blamed_by_age;
     uint32_t quarantined_count;
     struct list_node queue, waiting, running, ended;
+    struct list_node kept; /* struct kept */
+    uint32_t expected;     /* workers that are still to come back, */
+    uint64_t expected_until_us;
     struct list_node pins; /* struct pin: those that end by themselves, the next one first */
     uint32_t waiting_count, running_count, warm_count, starving_count, background_count;
     uint64_t next_order;
@@ -109,8 +115,32 @@ struct sched_action *sched_push(struct sched *sched, enum sched_action_kind kind
 /* Takes the session out of all tables; its storage lives until the next event. */
 void sched_bury(struct sched *sched, struct session *session);
 
+/* Room for that many actions more, until action_need is lowered again. */
+enum status sched_reserve_actions(struct sched *sched, size_t count);
+
+/* sched_workers.c */
+
+/* A worker takes requests from now on. */
+void sched_make_ready(struct sched *sched, uint32_t worker, uint64_t incarnation,
+                      uint32_t seqs_max);
+
+/* sched_kept.c */
+
+/* The session takes the place of what its worker has kept of it; false: nothing is kept. */
+bool sched_go_on(struct sched *sched, uint64_t now_us, struct session *session);
+/* It may be that a worker that is still to come back has it. */
+bool sched_is_expected(const struct sched *sched, const struct session *session, uint64_t now_us);
+void sched_take_kept_released(struct sched *sched, uint32_t worker, uint64_t number);
+void sched_lose_kept(struct sched *sched, uint32_t worker, uint64_t incarnation);
+/* Stops those for whom nobody came; the time of the next one, or UINT64_MAX. */
+uint64_t sched_end_kept(struct sched *sched, uint64_t now_us);
+/* Stops those that read the document; NULL: all. */
+void sched_drop_kept(struct sched *sched, const struct dockey *key);
+
 /* sched_admit.c */
 
+/* With its claim it goes to the worker. */
+void sched_start(struct sched *sched, struct session *session, uint32_t worker, uint64_t now_us);
 void sched_enqueue(struct sched *sched, struct session *session);
 /* It leaves the queue: nobody waits for its documents any more. */
 void sched_unawait(struct sched *sched, struct session *session);

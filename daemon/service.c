@@ -84,8 +84,14 @@ submit(struct kvasird *d, struct call *call, struct prompt *prompt, uint32_t pri
         .arrival_us = call->arrival_us,
         .deadline_us = call->deadline_us,
         .priority = priority,
+        .has_name = call->retry_key_length > 0,
+        .is_retry = prompt->is_retry,
         .prompt = *prompt,
     };
+
+    if (submit.has_name) {
+        tenant_call_name(call->tenant, call->retry_key, call->retry_key_length, submit.name);
+    }
 
     *prompt = (struct prompt){0};
     call->is_scheduled = true;

@@ -23,6 +23,7 @@
 #include "daemon/prompt.h"
 #include "kvpool/kvpool.h"
 
+#define SESSION_NAME_BYTES    32
 #define SESSION_WORKER_NONE   UINT32_MAX
 #define SESSION_SOURCE_NONE   UINT32_MAX
 #define SESSION_TURNS_MAX     64 /* earlier turns that a follow-up reads */
@@ -67,6 +68,11 @@ struct session {
     struct prompt prompt;
     uint64_t order; /* age: lower is older; kept over preemptions */
     uint32_t priority;
+    bool has_name; /* over a restart of kvasird it is known by that */
+    bool is_retry;
+    uint8_t name[SESSION_NAME_BYTES];
+    uint64_t kept;      /* the worker's number for what it goes on with; 0: it begins */
+    bool is_regained;   /* it has gone on so: its times say nothing */
     bool is_background; /* encodes a document in idle time; never waits, gives way to all others */
     uint32_t passed;    /* later arrivals admitted before this one */
     uint64_t arrival_us, deadline_us;

@@ -405,6 +405,7 @@ start_undo(struct kvasird *d)
     handoff_destroy(&d->handoff);
     if (d->leaves_pool) {
         adopt_save_learned(d);
+        sched_leave_pool(d->sched); /* workers go on with what they were lent */
     }
     sched_destroy(&d->sched);
     kv_events_destroy(&d->kv_events);

@@ -14,6 +14,8 @@
 #define TENANT_NAME_MAX   64 /* bytes of a name, with its NUL */
 #define TENANT_SALT_BYTES 32
 
+#define TENANT_CALL_NAME_BYTES 32
+
 /* Letters, digits, '-', '_' and '.', and not empty. */
 bool tenant_is_name(const char *name);
 
@@ -21,5 +23,9 @@ bool tenant_is_name(const char *name);
  * with its length.  Asserts that hashing works: without the salt tenants would share. */
 void tenant_salt(const char *tenant, const void *salt, size_t salt_length,
                  uint8_t salt_out[TENANT_SALT_BYTES]);
+
+/* The name of a call over restarts of kvasird: SHA-256 over a domain, tenant and its retry key. */
+void tenant_call_name(const char *tenant, const void *key, size_t length,
+                      uint8_t name_out[TENANT_CALL_NAME_BYTES]);
 
 #endif

@@ -128,6 +128,49 @@ blocks_end_run(struct blocks *blocks, struct block_run **run)
     MEM_FREE(ending);
 }
 
+/* A run of the quarantine that is one of the wanted blocks. */
+static bool
+is_wanted_run(const struct block_run *run, uint64_t fence, const bool *is_wanted)
+{
+    return run->fence == fence && run->count == 1 && is_wanted[run->ids[0]];
+}
+
+bool
+blocks_regain(struct blocks *blocks, uint64_t fence, const uint32_t *ids, uint32_t count,
+              struct block_run *run, bool *is_wanted)
+{
+    uint32_t found = 0;
+
+    assert(count <= run->capacity - run->count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (ids[i] >= blocks->total || is_wanted[ids[i]]) {
+            return false;
+        }
+        is_wanted[ids[i]] = true;
+    }
+    LIST_FOR_EACH(node, &blocks->quarantine)
+    {
+        found += is_wanted_run(LIST_ENTRY(node, struct block_run, link), fence, is_wanted);
+    }
+    if (found != count) {
+        return false;
+    }
+    LIST_FOR_EACH_SAFE(node, &blocks->quarantine)
+    {
+        struct block_run *single = LIST_ENTRY(node, struct block_run, link);
+
+        if (is_wanted_run(single, fence, is_wanted)) {
+            list_unlink(node);
+            mem_free(single);
+        }
+    }
+    blocks->quarantined -= count;
+    for (uint32_t i = 0; i < count; i++) {
+        run->ids[run->count++] = ids[i];
+    }
+    return true;
+}
+
 uint32_t
 blocks_lift(struct blocks *blocks, uint64_t fence)
 {

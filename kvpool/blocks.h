@@ -8,6 +8,7 @@
 #ifndef KVPOOL_BLOCKS_H
 #define KVPOOL_BLOCKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/list.h"
@@ -50,6 +51,12 @@ void blocks_give_back(struct blocks *blocks, struct block_run *run, uint32_t cou
 
 /* Ends the run: its ids are free, or with run->fence != 0 in quarantine.  NULL is fine. */
 void blocks_end_run(struct blocks *blocks, struct block_run **run);
+
+/* Takes blocks out of quarantine into a run that has room for them, in that order.  They must be
+ * there under `fence`, each in a run of its own; false: some are not, and nothing has changed.
+ * `is_wanted` is scratch, [total] of false. */
+bool blocks_regain(struct blocks *blocks, uint64_t fence, const uint32_t *ids, uint32_t count,
+                   struct block_run *run, bool *is_wanted);
 
 /* Frees what is in quarantine under `fence`; returns how many ids. */
 uint32_t blocks_lift(struct blocks *blocks, uint64_t fence);

@@ -299,6 +299,15 @@ typedef bool (*kvpool_may_write_fn)(void *arg, uint64_t incarnation);
 enum status kvpool_adopt(struct kvpool *pool, kvpool_may_write_fn may_write, void *arg,
                          struct kvpool_adopted *adopted_out);
 
+/* Notes nothing any more: the catalog stays as it is, for the next process. */
+void kvpool_leave_catalog(struct kvpool *pool);
+
+/* A worker has kept a request over the restart: its private blocks, fenced by kvpool_adopt under
+ * its incarnation, become those of a claim that has none yet, in that order.  ST_INVALID with
+ * nothing changed: not all of them are fenced so; ST_NO_MEMORY. */
+enum status kvpool_claim_regain(struct kvpool *pool, struct kvpool_claim *claim, uint64_t fence,
+                                const uint32_t *blocks, uint32_t count);
+
 /* --- telling others -------------------------------------------------------------------------- */
 
 /* Tells the watch of a document's sealed blocks that it has not heard of; their end it hears by

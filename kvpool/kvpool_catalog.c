@@ -288,3 +288,33 @@ kvpool_adopt(struct kvpool *pool, kvpool_may_write_fn may_write, void *arg,
     *adopted_out = adopted;
     return st;
 }
+
+void
+kvpool_leave_catalog(struct kvpool *pool)
+{
+    pool->config.catalog = NULL;
+    pool->blocks.catalog = NULL;
+}
+
+enum status
+kvpool_claim_regain(struct kvpool *pool, struct kvpool_claim *claim, uint64_t fence,
+                    const uint32_t *blocks, uint32_t count)
+{
+    bool *is_wanted;
+    bool is_done;
+
+    assert(claim->own->count == 0 && fence != 0);
+    TRY(block_run_reserve(&claim->own, count));
+    is_wanted = mem_zalloc(pool->config.block_count, sizeof(*is_wanted));
+    if (is_wanted == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for %u blocks", pool->config.block_count);
+    }
+    is_done = blocks_regain(&pool->blocks, fence, blocks, count, claim->own, is_wanted);
+    mem_free(is_wanted);
+    if (!is_done) {
+        return ERR(ST_INVALID, "%u blocks that were not lent to this worker", count);
+    }
+    pool->blocks_own += count;
+    claim->lender = fence;
+    return ST_OK;
+}

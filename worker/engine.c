@@ -47,6 +47,7 @@ allocate_step(struct engine *engine)
     TRY(upkeep_init(&engine->upkeep, config->ops, config->layout, config->is_poisoning));
     upkeep_place_kv(&engine->upkeep, config->kv, config->block_count);
     TRY(htab_init(&engine->requests, sequence_has_id));
+    TRY(htab_init(&engine->kept, sequence_has_id));
     return htab_init(&engine->builds, sequence_has_id);
 }
 
@@ -65,6 +66,7 @@ engine_new(const struct engine_config *config, struct engine **engine_out)
     list_init(&engine->order);
     list_init(&engine->gone);
     list_init(&engine->told);
+    list_init(&engine->done);
     report_reset(&engine->report);
     enum status st = llama_new(&(struct llama_config){.model = config->model,
                                                       .plan = config->plan,
@@ -127,7 +129,10 @@ engine_destroy(struct engine **engine)
     destroy_all(&e->order);
     destroy_all(&e->gone);
     engine_forget_moves(e);
+    destroy_all(&e->done);
+    mem_free(e->kept_list);
     htab_deinit(&e->requests);
+    htab_deinit(&e->kept);
     htab_deinit(&e->builds);
     copies_deinit(&e->copies);
     sums_deinit(&e->sums);
@@ -147,7 +152,7 @@ engine_destroy(struct engine **engine)
 uint32_t
 engine_open(const struct engine *engine)
 {
-    return (uint32_t)(engine->requests.count + engine->builds.count);
+    return (uint32_t)(engine->requests.count + engine->builds.count + engine->kept.count);
 }
 
 /* --- room: all that a step may need is allocated while messages are taken in --------- */
@@ -231,7 +236,10 @@ engine_retire(struct engine *engine, struct sequence *seq)
         engine->is_next_ready = false;
     }
     engine_stop_load(engine, seq);
-    htab_remove(seq->is_build ? &engine->builds : &engine->requests, &seq->node);
+    htab_remove(seq->is_build  ? &engine->builds
+                : seq->is_kept ? &engine->kept
+                               : &engine->requests,
+                &seq->node);
     engine_count_room(engine, seq, false);
     list_unlink(&seq->link);
     list_push_back(&engine->gone, &seq->link);
@@ -241,6 +249,10 @@ void
 engine_forget_last_step(struct engine *engine)
 {
     if (engine->is_reported) {
+        LIST_FOR_EACH_SAFE(n, &engine->gone)
+        {
+            (void)engine_keep_done(engine, LIST_ENTRY(n, struct sequence, link));
+        }
         destroy_all(&engine->gone);
         engine_forget_moves(engine);
         report_reset(&engine->report);
@@ -312,6 +324,10 @@ take_token(struct engine *engine, struct sequence *seq)
     Kvasir__V1__StepResult *result = &seq->result;
     bool is_first = seq->n_ids == seq->n_prompt;
 
+    if (seq->is_kept || seq->is_behind) {
+        engine_take_untold(engine, seq);
+        return;
+    }
     sequence_take(seq, engine->config.tokenizer);
     for (uint32_t i = 0; is_first && i < seq->n_segs; i++) {
         result->has_tokens_reused = true;
@@ -538,7 +554,13 @@ engine_step(struct engine *engine, Kvasir__V1__Step **step_out)
     }
     FAILPOINT(step_done);
     seal_complete(engine);
+    engine_catch_up(engine);
+    engine->rows_total += rows;
     *step_out = report_finish(&engine->report, rows, engine->plan->rows_built);
+    if (*step_out != NULL) {
+        (*step_out)->has_rows_total = true;
+        (*step_out)->rows_total = engine->rows_total;
+    }
     engine->is_reported = true;
     return ST_OK;
 }

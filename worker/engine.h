@@ -40,6 +40,7 @@ struct engine_config {
 };
 
 #define ENGINE_SEALED_MAX 4096 /* finished builds that a crossing Assign may still name */
+#define ENGINE_DONE_MAX   64   /* whole answers that are remembered for a next kvasird */
 
 enum status engine_new(const struct engine_config *config, struct engine **engine_out);
 void engine_destroy(struct engine **engine);
@@ -73,7 +74,7 @@ enum status engine_step(struct engine *engine, Kvasir__V1__Step **step_out);
 /* Whether there is work left although a step said nothing: a Check, of which it did a piece. */
 bool engine_has_upkeep(const struct engine *engine);
 
-/* Requests and builds that are open. */
+/* Requests and builds that are open, those too that are kept for a next kvasird. */
 uint32_t engine_open(const struct engine *engine);
 
 #endif

@@ -8,9 +8,8 @@
 #include "common/log.h"
 #include "worker/engine_state.h"
 
-/* Keeps the list in order of arrival; a build goes before requests of its own age. */
-static void
-link_in_order(struct engine *engine, struct sequence *seq)
+void
+engine_link_in_order(struct engine *engine, struct sequence *seq)
 {
     struct list_node *at = engine->order.prev;
 
@@ -43,7 +42,7 @@ admit(struct engine *engine, struct sequence *seq)
     struct htab *tab = seq->is_build ? &engine->builds : &engine->requests;
 
     TRY(htab_insert(tab, htab_mix(seq->id), &seq->node));
-    link_in_order(engine, seq);
+    engine_link_in_order(engine, seq);
     engine_count_room(engine, seq, true);
     engine->is_next_ready = false; /* it shall be in the next step */
     return ST_OK;
@@ -75,7 +74,7 @@ join_build(struct engine *engine, const struct sequence *seq, const char *what, 
     if (found->order > seq->order) {
         found->order = seq->order;
         list_unlink(&found->link);
-        link_in_order(engine, found);
+        engine_link_in_order(engine, found);
     }
     return ST_OK;
 }
@@ -134,7 +133,7 @@ admit_request(struct engine *engine, const Kvasir__V1__Assign *assign)
 {
     struct sequence *seq = NULL;
 
-    if (engine->requests.count >= engine->config.seqs_max) {
+    if (engine->requests.count + engine->n_kept_running >= engine->config.seqs_max) {
         return ERR(ST_INVALID, "over credit: %u requests run", engine->config.seqs_max);
     }
     if (assign->sampling != NULL && assign->sampling->json_schema != NULL) {
@@ -222,6 +221,14 @@ apply_assign(struct engine *engine, const Kvasir__V1__Assign *assign)
         log_warn("assign_twice", "request=%" PRIu64 " ignoring=the_second", assign->request);
         return ST_OK;
     }
+    if (assign->has_kept) {
+        bool is_taken;
+
+        TRY(engine_take_up(engine, assign, &is_taken));
+        if (is_taken) {
+            return ST_OK;
+        }
+    }
     for (; st == ST_OK && n < assign->n_builds; n++) {
         st = admit_build(engine, assign->builds[n], assign);
     }
@@ -283,17 +290,14 @@ apply_stop(struct engine *engine, uint64_t request)
     }
 }
 
-/* No line for each of them: who gave them is gone. */
-static void
+/* What was collected for the earlier kvasird is said to nobody; what is let go of has no line. */
+static enum status
 apply_reset(struct engine *engine, uint64_t life)
 {
-    LIST_FOR_EACH_SAFE(n, &engine->order)
-    {
-        engine_retire(engine, LIST_ENTRY(n, struct sequence, link));
-    }
     upkeep_reset(&engine->upkeep);
     engine_stop_spills(engine);
     report_was_reset(&engine->report, life);
+    return engine_keep_all(engine);
 }
 
 /* kvasird takes no answer for "not checked": it asks again some day. */
@@ -337,14 +341,20 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
     switch (message->body_case) {
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN: return apply_assign(engine, message->assign);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT: return apply_grant(engine, message->grant);
-    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP: apply_stop(engine, message->stop->request); break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP:
+        if (message->stop->has_kept) {
+            engine_drop_kept(engine, message->stop->kept);
+        } else {
+            apply_stop(engine, message->stop->request);
+        }
+        break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
         drop_build(engine, message->stop_build->build);
         break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK: return apply_check(engine, message->check);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE: return apply_erase(engine, message->erase);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL: engine_apply_spill(engine, message->spill); break;
-    case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: apply_reset(engine, message->reset->life); break;
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: return apply_reset(engine, message->reset->life);
     default: break;
     }
     return ST_OK;

@@ -3,7 +3,8 @@
  *
  *   engine.c           life, room, a step
  *   engine_messages.c  kvasird's messages: sequences come, wait for each other, go
- *   engine_moves.c     blocks that go to the host tier and come back */
+ *   engine_moves.c     blocks that go to the host tier and come back
+ *   engine_keep.c      requests that outlive their kvasird */
 #ifndef WORKER_ENGINE_STATE_H
 #define WORKER_ENGINE_STATE_H
 
@@ -36,6 +37,12 @@ struct engine {
     struct list_node told; /* mover_job.link: what the last message points into */
     struct htab requests;
     struct htab builds;
+    struct htab kept; /* requests that no kvasird has taken up yet, by the engine's own number */
+    uint64_t last_kept;
+    struct list_node done; /* answers that are whole, the oldest first; those kept are in `kept` */
+    uint32_t n_done;
+    uint32_t n_kept_running;                   /* of those in `kept`; they use credit */
+    Kvasir__V1__Kept **kept_list;              /* of the last report of what is kept */
     struct llama_room room;                    /* sum over the open sequences */
     struct llama_room room_made;               /* what a step has room for */
     size_t sequences_made;                     /* likewise */
@@ -48,6 +55,7 @@ struct engine {
     bool is_next_ready;           /* it is planned and sent, up to the tokens being drawn */
     struct sample_params *params; /* [seqs_max] */
     struct sample_result *draws;  /* [seqs_max] */
+    uint64_t rows_total;          /* of all steps */
     struct report report;         /* what the next message says */
     bool is_reported;             /* the message is out; the next call starts another */
 };
@@ -81,5 +89,27 @@ void engine_apply_spill(struct engine *engine, const Kvasir__V1__Spill *spill);
 enum status engine_take_moves(struct engine *engine);
 /* The message that pointed into them is out. */
 void engine_forget_moves(struct engine *engine);
+
+/* engine_messages.c */
+
+/* Keeps the list in order of arrival; a build goes before requests of its own age. */
+void engine_link_in_order(struct engine *engine, struct sequence *seq);
+
+/* engine_keep.c */
+
+/* Takes one that has ended into `done`, out of the list that it is in; false: it is of no use to a
+ * next kvasird. */
+bool engine_keep_done(struct engine *engine, struct sequence *seq);
+/* Takes the token in seq->draw of one that is kept or behind. */
+void engine_take_untold(struct engine *engine, struct sequence *seq);
+/* Keeps what can be kept, lets go of all else, and reports it. */
+enum status engine_keep_all(struct engine *engine);
+/* Ends one that is kept. */
+void engine_drop_kept(struct engine *engine, uint64_t kept);
+/* The Assign goes on with one that is kept.  False: it does not, and begins as any other. */
+enum status engine_take_up(struct engine *engine, const Kvasir__V1__Assign *assign,
+                           bool *is_taken_out);
+/* Tells what has been drawn of those taken up since the last step. */
+void engine_catch_up(struct engine *engine);
 
 #endif

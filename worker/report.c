@@ -13,6 +13,7 @@ report_deinit(struct report *report)
     MEM_FREE(report->released);
     MEM_FREE(report->dropped);
     MEM_FREE(report->erased);
+    MEM_FREE(report->kept_released);
     MEM_FREE(report->failures);
     MEM_FREE(report->results);
     MEM_FREE(report->loaded);
@@ -53,7 +54,8 @@ grow_moves(struct report *report, size_t max)
 static enum status
 grow(struct report *report, size_t max)
 {
-    uint64_t **lists[] = {&report->sealed, &report->released, &report->dropped, &report->erased};
+    uint64_t **lists[] = {&report->sealed, &report->released, &report->dropped, &report->erased,
+                          &report->kept_released};
 
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         uint64_t *grown = mem_realloc(*lists[i], max, sizeof(grown[0]));
@@ -89,6 +91,7 @@ report_reserve(struct report *report, size_t lines)
     used = used > report->message.n_erased ? used : report->message.n_erased;
     used = used > report->message.n_loaded ? used : report->message.n_loaded;
     used = used > report->message.n_spilled ? used : report->message.n_spilled;
+    used = used > report->message.n_kept_released ? used : report->message.n_kept_released;
     return used + lines <= report->max ? ST_OK : grow(report, 2 * (used + lines));
 }
 
@@ -176,6 +179,13 @@ report_checked(struct report *report, Kvasir__V1__Checked *checked)
 }
 
 void
+report_kept_released(struct report *report, uint64_t kept)
+{
+    assert(report->message.n_kept_released < report->max);
+    report->kept_released[report->message.n_kept_released++] = kept;
+}
+
+void
 report_was_reset(struct report *report, uint64_t life)
 {
     report_reset(report);
@@ -229,13 +239,14 @@ report_finish(struct report *report, uint32_t rows, uint32_t rows_built)
     message->released = report->released;
     message->builds_dropped = report->dropped;
     message->erased = report->erased;
+    message->kept_released = report->kept_released;
     message->has_rows = true;
     message->rows = rows;
     message->has_rows_built = true;
     message->rows_built = rows_built;
     bool is_empty = rows + message->n_results + message->n_sealed + message->n_released
                             + message->n_builds_dropped + message->n_erased + message->n_checked
-                            + message->n_loaded + message->n_spilled
+                            + message->n_loaded + message->n_spilled + message->n_kept_released
                         == 0
                     && !message->has_reset_life;
 

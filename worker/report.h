@@ -23,7 +23,7 @@ struct report_failure {
 
 struct report {
     Kvasir__V1__Step message;
-    uint64_t *sealed, *released, *dropped, *erased;
+    uint64_t *sealed, *released, *dropped, *erased, *kept_released;
     Kvasir__V1__Checked *checked[1];
     Kvasir__V1__Loaded *loaded;   /* [max], and the lists that the message has of them */
     Kvasir__V1__Spilled *spilled; /* [max] */
@@ -45,6 +45,7 @@ enum status report_reserve(struct report *report, size_t lines);
 void report_sealed(struct report *report, uint64_t build);
 void report_released(struct report *report, uint64_t request);
 void report_dropped(struct report *report, uint64_t build);
+void report_kept_released(struct report *report, uint64_t kept);
 
 void report_erased(struct report *report, uint64_t erase);
 

@@ -105,6 +105,10 @@ fill_segments(struct sequence *seq, const Kvasir__V1__Assign *assign, size_t cou
                                                  .block_first = seq->n_doc_blocks,
                                                  .n_blocks = (uint32_t)from->n_block_ids,
                                                  .build = from->build};
+        if (from->has_generation && from->key.len == SEQUENCE_KEY_BYTES) {
+            memcpy(seq->segs[i].key, from->key.data, SEQUENCE_KEY_BYTES);
+            seq->segs[i].generation = from->generation;
+        }
         seq->n_doc_blocks += (uint32_t)from->n_block_ids;
     }
     seq->n_segs = (uint32_t)count;
@@ -344,6 +348,10 @@ fill_request(struct sequence *seq, const Kvasir__V1__Assign *assign,
     if (total > UINT32_MAX / 2) {
         return ERR(ST_INVALID, "%zu own tokens", total);
     }
+    if (assign->name.len > 0 && assign->name.len <= SEQUENCE_NAME_BYTES_MAX) {
+        memcpy(seq->name, assign->name.data, assign->name.len);
+        seq->n_name = (uint32_t)assign->name.len;
+    }
     seq->own_offset = assign->own_offset;
     seq->n_ids = (uint32_t)total;
     seq->n_prompt = (uint32_t)assign->n_query_ids;
@@ -390,6 +398,8 @@ sequence_destroy(struct sequence **seq)
     mem_free((*seq)->source_blocks);
     mem_free((*seq)->host_places);
     mem_free((*seq)->host_sums);
+    mem_free((*seq)->untold);
+    mem_free((*seq)->kept_message);
     answer_deinit(&(*seq)->answer);
     constrain_deinit(&(*seq)->constrain);
     MEM_FREE(*seq);
@@ -475,4 +485,102 @@ sequence_take(struct sequence *seq, const struct tokenizer *tokenizer)
     if (seq->has_logprobs) {
         report_logprob(seq, tokenizer);
     }
+}
+
+/* --- behind: drawn while nobody listened ---------------------------------------------- */
+
+/* Text of the answer's tokens from the beginning on, into `out` if that is there: how much. */
+static size_t
+say_again(const struct sequence *seq, const struct tokenizer *tokenizer, uint32_t n_tokens,
+          char *out)
+{
+    /* The stop strings are the sequence's, the rest begins anew. */
+    struct answer answer = {.stops = seq->answer.stops, .n_stops = seq->answer.n_stops};
+    char piece[ANSWER_OUT_MAX];
+    size_t length = 0;
+
+    memcpy(answer.stop_lengths, seq->answer.stop_lengths, sizeof(answer.stop_lengths));
+    for (uint32_t i = 0; i < n_tokens; i++) {
+        uint32_t id = seq->ids[seq->n_prompt + i];
+        bool is_end = !seq->ignores_end && tokenizer_is_end(tokenizer, id);
+        size_t n = is_end ? 0 : answer_push(&answer, tokenizer, id, piece);
+
+        if (out != NULL) {
+            memcpy(out + length, piece, n);
+        }
+        length += n;
+    }
+    if (seq->is_done && n_tokens == seq->n_ids - seq->n_prompt) {
+        size_t n = answer_finish(&answer, piece);
+
+        if (out != NULL) {
+            memcpy(out + length, piece, n);
+        }
+        length += n;
+    }
+    return length;
+}
+
+enum status
+sequence_fall_behind(struct sequence *seq, const struct tokenizer *tokenizer, uint32_t n_told,
+                     uint64_t told_bytes)
+{
+    uint32_t n_drawn = seq->n_ids - seq->n_prompt;
+
+    if (n_told > n_drawn || (n_told == n_drawn && seq->is_done)
+        || say_again(seq, tokenizer, n_told, NULL) != told_bytes) {
+        return ERR(ST_INVALID, "%" PRIu32 " tokens of an answer of %" PRIu32 ": not the same text",
+                   n_told, n_drawn);
+    }
+    size_t length = say_again(seq, tokenizer, n_drawn, NULL);
+    char *text = mem_zalloc(length + sizeof(seq->text), 1); /* and of one token more */
+
+    if (text == NULL) {
+        return ERR(ST_NO_MEMORY, "the text of %" PRIu32 " tokens", n_drawn);
+    }
+    (void)say_again(seq, tokenizer, n_drawn, text);
+    memmove(text, text + told_bytes, length - told_bytes);
+    mem_free(seq->untold);
+    seq->untold = text;
+    seq->n_untold = length - told_bytes;
+    seq->n_told = n_told;
+    seq->is_behind = true;
+    return ST_OK;
+}
+
+void
+sequence_take_behind(struct sequence *seq, const struct tokenizer *tokenizer)
+{
+    sequence_take(seq, tokenizer);
+    if (seq->is_behind) {
+        memcpy(seq->untold + seq->n_untold, seq->text, seq->result.text.len);
+        seq->n_untold += seq->result.text.len;
+    }
+    seq->is_done = seq->result.finish != KVASIR__V1__FINISH_REASON__FINISH_NONE;
+}
+
+void
+sequence_catch_up(struct sequence *seq)
+{
+    Kvasir__V1__StepResult *result = &seq->result;
+    Kvasir__V1__FinishReason finish =
+        seq->is_done ? result->finish : KVASIR__V1__FINISH_REASON__FINISH_NONE;
+
+    kvasir__v1__step_result__init(result);
+    result->has_finish = true;
+    result->finish = finish;
+    result->has_request = true;
+    result->request = seq->id;
+    result->n_token_ids = seq->n_ids - seq->n_prompt - seq->n_told;
+    result->token_ids = seq->ids + seq->n_prompt + seq->n_told;
+    result->has_text = true;
+    result->text = (ProtobufCBinaryData){.len = seq->n_untold, .data = (uint8_t *)seq->untold};
+    /* Of a whole answer nothing is in the blocks of its request: it was drawn in others. */
+    result->has_own_tokens = !seq->is_done;
+    result->own_tokens = seq->is_done ? 0 : seq->n_cached;
+    result->has_tokens_reused = true;
+    for (uint32_t i = 0; i < seq->n_segs; i++) {
+        result->tokens_reused += seq->segs[i].n_tokens;
+    }
+    seq->is_behind = false;
 }

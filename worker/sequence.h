@@ -21,7 +21,9 @@
 
 #include "kvasir/v1/worker.pb-c.h"
 
-#define SEQUENCE_SEGS_MAX 4096 /* documents of a request */
+#define SEQUENCE_SEGS_MAX       4096 /* documents of a request */
+#define SEQUENCE_KEY_BYTES      32
+#define SEQUENCE_NAME_BYTES_MAX 64
 
 /* What a message is checked against. */
 struct sequence_limits {
@@ -37,7 +39,9 @@ struct sequence_segment {
     uint32_t offset;
     uint32_t block_first; /* into doc_blocks */
     uint32_t n_blocks;
-    uint64_t build; /* readable only after this build; 0: readable */
+    uint64_t build;                  /* readable only after this build; 0: readable */
+    uint8_t key[SEQUENCE_KEY_BYTES]; /* which document that is, and which of its builds: told */
+    uint64_t generation;             /* when the request is kept (engine_keep.c); 0: not known */
 };
 
 struct sequence {
@@ -78,6 +82,16 @@ struct sequence {
     bool has_logprobs;
     bool ignores_end;
 
+    uint8_t name[SEQUENCE_NAME_BYTES_MAX]; /* of the call, for a next kvasird */
+    uint32_t n_name;                       /* 0: none, it ends with its kvasird */
+    bool is_kept;                          /* nobody has taken it up yet; `id` is the worker's */
+    bool is_done;                          /* the answer is whole; it is in no step any more */
+    bool is_behind;                        /* taken up, and not all drawn tokens have been told */
+    uint32_t n_told;                       /* of them */
+    char *untold;                          /* [n_untold] their text, owned; while is_behind */
+    size_t n_untold;
+    struct kept_message *kept_message; /* owned; while a report points into it */
+
     uint32_t item; /* its place in the table of the step being planned (plan.h) */
 
     /* While a step runs: its rows of this sequence, and whether it draws the next token. */
@@ -117,5 +131,14 @@ struct llama_room sequence_room(const struct sequence *seq, uint32_t block_token
 
 /* Takes the token in seq->draw: text, stop strings, end.  Fills seq->result. */
 void sequence_take(struct sequence *seq, const struct tokenizer *tokenizer);
+
+/* Prepares to tell what was drawn after the first `n_told` tokens of the answer, whose text has
+ * `told_bytes`.  ST_INVALID: they have another length, and nothing has changed; ST_NO_MEMORY. */
+enum status sequence_fall_behind(struct sequence *seq, const struct tokenizer *tokenizer,
+                                 uint32_t n_told, uint64_t told_bytes);
+/* Takes the token in seq->draw while it is behind: it will be told with the others. */
+void sequence_take_behind(struct sequence *seq, const struct tokenizer *tokenizer);
+/* Fills seq->result with all of them; it is no longer behind. */
+void sequence_catch_up(struct sequence *seq);
 
 #endif

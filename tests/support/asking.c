@@ -153,7 +153,7 @@ struct asking *
 asking_start(struct host *host, const struct question *question)
 {
     struct asking *asking = calloc(1, sizeof(*asking));
-    struct kvasir_options options = {.runtime_dir = host_dir(host)};
+    struct kvasir_options options = {.runtime_dir = host_dir(host), .retry_ms = question->retry_ms};
 
     ck_assert_ptr_nonnull(asking);
     ck_assert_uint_le(question->doc_count, ASKING_DOCS_MAX);

@@ -34,6 +34,7 @@ struct question {
     enum kvasir_reuse reuse;
     const uint32_t *query_ids; /* [query_tokens], in place of those of the seed */
     bool keep_turn;
+    uint32_t retry_ms; /* 0: the default */
 };
 
 struct answer {

@@ -420,6 +420,7 @@ host_worker_by_pid(struct host *host, pid_t pid)
                 .worker = info->worker,
                 .running = info->running,
                 .steps = info->steps,
+                .rows = info->rows,
                 .docs_built = info->docs_built,
                 .docs_read = info->docs_read,
                 .docs_read_foreign = info->docs_read_foreign,

@@ -93,7 +93,7 @@ void host_wait_exactly(struct host *host, const char *name, uint64_t exactly);
  * */
 struct host_worker_info {
     uint32_t worker, running;
-    uint64_t steps, docs_built, docs_read, docs_read_foreign;
+    uint64_t steps, rows, docs_built, docs_read, docs_read_foreign;
 };
 struct host_worker_info host_worker_by_pid(struct host *host, pid_t pid);
 
