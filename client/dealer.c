@@ -21,6 +21,8 @@
      | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_CLOSED    \
      | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED)
 
+#define SOCKETS_MAX 8192 /* three a connection, and libzmq's own choice is 1023 */
+
 /* ---- one context a process ------------------------------------------------------------------- */
 
 /* libzmq 4.3.4 may crash when one of several contexts ends, so connections share one. */
@@ -34,6 +36,9 @@ context_acquire(void)
     (void)pthread_mutex_lock(&context_lock);
     if (shared_context == NULL) {
         shared_context = zmq_ctx_new();
+        if (shared_context != NULL) {
+            (void)zmq_ctx_set(shared_context, ZMQ_MAX_SOCKETS, SOCKETS_MAX);
+        }
     }
     shared_context_users += shared_context != NULL;
     void *context = shared_context;

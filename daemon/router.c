@@ -42,9 +42,14 @@ static const struct {
 static enum status
 open_socket(struct router *router, enum router_socket which)
 {
+    const int backlog = 4096; /* who comes when it is full is told that nobody is here */
+
     router->sockets[which] = zmq_socket(router->context, ZMQ_ROUTER);
     if (router->sockets[which] == NULL) {
         return ERR(ST_SYSTEM, "zmq_socket: %s", zmq_strerror(errno));
+    }
+    if (zmq_setsockopt(router->sockets[which], ZMQ_BACKLOG, &backlog, sizeof(backlog)) != 0) {
+        return ERR(ST_SYSTEM, "ZMQ_BACKLOG: %s", zmq_strerror(errno));
     }
     TRY(frames_configure(router->sockets[which], ZMQ_ROUTER, plans[which].hwm,
                          plans[which].bytes_max));
