@@ -69,7 +69,9 @@ datagram_receive(int socket, struct datagram *d, bool *has_come_out)
     ssize_t n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 
     d->length = d->fd_count = 0;
-    d->fds[0] = d->fds[1] = -1;
+    for (size_t i = 0; i < DATAGRAM_FDS_MAX; i++) {
+        d->fds[i] = -1;
+    }
     *has_come_out = false;
     if (n < 0) {
         return errno == EAGAIN || errno == EINTR
