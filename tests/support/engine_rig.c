@@ -253,6 +253,8 @@ fill_sampling(Kvasir__V1__Sampling *sampling, const struct rig_request *request,
     sampling->logprobs = request->wants_logprobs ? 3 : 0;
 }
 
+static uint8_t no_key[SEQUENCE_KEY_BYTES]; /* one is as good as another */
+
 static size_t
 fill_documents(const struct rig *rig, const struct rig_request *request,
                Kvasir__V1__AssignSegment *segments, Kvasir__V1__Build *builds)
@@ -271,6 +273,9 @@ fill_documents(const struct rig *rig, const struct rig_request *request,
         segments[i].block_ids = doc->blocks;
         segments[i].has_build = doc->build != 0;
         segments[i].build = doc->build;
+        segments[i].has_key = segments[i].has_generation = request->name != NULL;
+        segments[i].key = (ProtobufCBinaryData){SEQUENCE_KEY_BYTES, no_key};
+        segments[i].generation = 1;
         offset += doc->n_ids;
         for (size_t k = 0; k < n_builds; k++) {
             is_first = is_first && builds[k].build != doc->build;
@@ -313,6 +318,7 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     Kvasir__V1__Build *builds = mem_zalloc(room, sizeof(builds[0]));
     Kvasir__V1__Build **build_list = mem_zalloc(room, sizeof(build_list[0]));
     char *stops[4];
+    char name[SEQUENCE_NAME_BYTES_MAX + 1]; /* protobuf-c takes no const bytes */
     uint32_t own_tokens = (uint32_t)request->n_query + request->max_tokens;
 
     ck_assert(segments != NULL && segment_list != NULL && builds != NULL && build_list != NULL);
@@ -345,6 +351,13 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     assign.sampling = &sampling;
     assign.ignore_end = request->ignores_end;
     assign.own_cached = request->own_cached;
+    if (request->name != NULL) {
+        assign.has_name = true;
+        assign.name = (ProtobufCBinaryData){strlen(request->name), (uint8_t *)name};
+        (void)snprintf(name, sizeof(name), "%s", request->name);
+    }
+    assign.has_kept = request->kept != 0;
+    assign.kept = request->kept;
     assign.own_document_tokens = request->own_document_tokens;
     assign.is_background = request->is_background;
     assign.arrival_order = request->order != 0 ? request->order : request->id;
@@ -397,6 +410,54 @@ rig_stop_build(struct rig *rig, uint64_t build)
     message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
     message.stop_build = &stop;
     rig_send(rig, &message);
+}
+
+void
+rig_stop_kept(struct rig *rig, uint64_t kept)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Stop stop = KVASIR__V1__STOP__INIT;
+
+    stop.has_kept = true;
+    stop.kept = kept;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP;
+    message.stop = &stop;
+    rig_send(rig, &message);
+}
+
+void
+rig_reset(struct rig *rig, uint64_t life)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Reset reset = KVASIR__V1__RESET__INIT;
+
+    reset.life = life;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_RESET;
+    message.reset = &reset;
+    rig_send(rig, &message);
+    rig->n_kept = 0;
+    rig->n_kept_released = 0;
+}
+
+static void
+hear_kept(struct rig *rig, const Kvasir__V1__Step *step)
+{
+    rig->n_kept_released += (uint32_t)step->n_kept_released;
+    if (!step->has_reset_life) {
+        ck_assert_uint_eq(step->n_kept, 0);
+        return;
+    }
+    for (size_t i = 0; i < step->n_kept; i++) {
+        const Kvasir__V1__Kept *kept = step->kept[i];
+
+        ck_assert_uint_lt(rig->n_kept, RIG_REQUESTS_MAX);
+        rig->kept[rig->n_kept++] =
+            (struct rig_kept){.number = kept->kept,
+                              .answer_tokens = kept->answer_tokens,
+                              .n_own_blocks = (uint32_t)kept->n_own_block_ids,
+                              .n_segments = (uint32_t)kept->n_segments,
+                              .is_done = kept->is_done};
+    }
 }
 
 static void
@@ -486,6 +547,7 @@ rig_step(struct rig *rig)
     rig->rows += step->rows;
     rig->rows_built += step->rows_built;
     ck_assert_uint_le(step->rows, rig->config.step_tokens);
+    hear_kept(rig, step);
     for (size_t i = 0; i < step->n_sealed; i++) {
         rig->builds[step->sealed[i] % RIG_REQUESTS_MAX].n_sealed++;
     }

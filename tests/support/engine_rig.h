@@ -15,6 +15,7 @@
 #include "worker/device.h"
 #include "worker/engine.h"
 #include "worker/mover.h"
+#include "worker/sequence.h"
 
 #define RIG_REQUESTS_MAX 64
 #define RIG_SEGMENTS_MAX 8192 /* of a step */
@@ -51,6 +52,13 @@ struct rig_heard {
     char error[256];
 };
 
+/* What is said of a request that outlived its kvasird. */
+struct rig_kept {
+    uint64_t number;
+    uint32_t answer_tokens, n_own_blocks, n_segments;
+    bool is_done;
+};
+
 struct rig {
     struct rig_config config;
     struct checkpoint *checkpoint;
@@ -72,6 +80,8 @@ struct rig {
     struct rig_heard builds[RIG_REQUESTS_MAX]; /* by build id */
     uint32_t next_block;
     uint32_t rows, rows_built, steps;
+    struct rig_kept kept[RIG_REQUESTS_MAX]; /* [n_kept] of the last Reset */
+    uint32_t n_kept, n_kept_released;
     uint64_t sums[RIG_SUMS_MAX]; /* of the last step that sealed something */
     size_t n_sums;
     Kvasir__V1__Checked checked; /* the last one, without its sums: */
@@ -135,6 +145,8 @@ struct rig_request {
     const uint32_t *own_ids; /* its own blocks, in place of fresh ones; own_blocks of them */
     uint32_t own_cached, own_document_tokens;
     bool is_background;
+    const char *name; /* of the call; then its documents have keys and generations too */
+    uint64_t kept;    /* goes on with that one; 0: begins */
 };
 
 /* Fresh blocks for n tokens (never handed out twice); the caller frees with mem_free. */
@@ -144,6 +156,9 @@ void rig_assign(struct rig *rig, const struct rig_request *request);
 void rig_grant(struct rig *rig, uint64_t request, uint32_t n_blocks);
 void rig_stop(struct rig *rig, uint64_t request);
 void rig_stop_build(struct rig *rig, uint64_t build);
+/* A next kvasird is there. */
+void rig_reset(struct rig *rig, uint64_t life);
+void rig_stop_kept(struct rig *rig, uint64_t kept);
 
 /* One step; false if there was nothing to do. */
 bool rig_step(struct rig *rig);

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two schedulers, one after the other, on one catalog: what the worker has kept of the first one's
+ * request goes on in the second, or is let go of; no block is lost either way. */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/mem.h"
+#include "kvpool/catalog.h"
+#include "tests/support/check_main.h"
+
+#include "daemon/sched.h"
+
+#define BLOCKS      32
+#define P           4
+#define DOC_TOKENS  10
+#define QUERY       5
+#define MAX_TOKENS  12
+#define INCARNATION 7
+#define WAIT_US     30000000u
+#define LONG_US     (1000 * WAIT_US)
+
+struct scene {
+    struct sched *sched;
+    struct catalog *catalog;
+    void *memory;
+    uint64_t now_us;
+    /* What the worker has. */
+    struct dockey doc;
+    uint64_t generation;
+    uint32_t doc_blocks[BLOCKS], own_blocks[BLOCKS];
+    struct sched_kept_segment segment;
+    struct sched_kept kept;
+};
+
+static const struct catalog_pool catalog_of = {.block_count = BLOCKS, .block_tokens = P};
+
+static bool
+may_write(void *arg, uint64_t incarnation)
+{
+    (void)arg;
+    return incarnation == INCARNATION;
+}
+
+static struct sched *
+new_sched(struct catalog *catalog)
+{
+    struct sched_config config = {.block_tokens = P,
+                                  .reserve_tokens = 8,
+                                  .waiting_max = 8,
+                                  .policy = &evict_lru,
+                                  .pin_share_max = 0.5,
+                                  .quadratic_tokens = 1000,
+                                  .check_pool = true};
+    struct sched *sched;
+
+    ck_assert_int_eq(sched_new(&config, &sched), ST_OK);
+    sched_use_catalog(sched, catalog);
+    return sched;
+}
+
+static struct tokens *
+make_tokens(uint32_t count, uint32_t first)
+{
+    uint32_t ids[64];
+    struct tokens *tokens;
+
+    for (uint32_t i = 0; i < count; i++) {
+        ids[i] = first + i;
+    }
+    ck_assert_int_eq(tokens_new(ids, count, &tokens), ST_OK);
+    return tokens;
+}
+
+static void
+submit(struct scene *s, uint64_t id, uint32_t query, const uint32_t *sent, uint32_t sent_count)
+{
+    struct sched_submit submit = {
+        .id = id,
+        .arrival_us = s->now_us,
+        .deadline_us = s->now_us + LONG_US,
+        .has_name = true,
+        .is_retry = sent_count > 0,
+        .name = "a call",
+        .prompt = {.documents = mem_zalloc(1, sizeof(struct prompt_document)),
+                   .document_count = 1,
+                   .query = make_tokens(query, 50),
+                   .sampling = {.max_tokens = MAX_TOKENS, .has_max_tokens = true},
+                   .resume_count = sent_count,
+                   .resume_ids = mem_dup(sent, sent_count * sizeof(sent[0])),
+                   .resume_text_bytes = sent_count},
+    };
+
+    submit.prompt.documents[0] = (struct prompt_document){
+        .key = s->doc, .kv_key = s->doc, .tokens = make_tokens(DOC_TOKENS, 20)};
+    sched_submit(s->sched, ++s->now_us, &submit);
+}
+
+/* The only action, which is of this kind. */
+static const struct sched_action *
+only(struct scene *s, enum sched_action_kind kind)
+{
+    size_t count;
+    const struct sched_action *actions = sched_take_actions(s->sched, &count);
+
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(actions[0].kind, kind);
+    return &actions[0];
+}
+
+static void
+expect_silence(struct scene *s)
+{
+    size_t count;
+
+    (void)sched_take_actions(s->sched, &count);
+    ck_assert_uint_eq(count, 0);
+}
+
+static struct kvpool_stats
+stats(const struct scene *s)
+{
+    struct kvpool_stats now;
+
+    kvpool_stats(sched_pool(s->sched), &now);
+    return now;
+}
+
+/* The first kvasird's time: a request whose document is sealed and that has said a token. */
+static void
+begin(struct scene *s)
+{
+    static const uint32_t token = 90;
+    const struct sched_action *assign;
+
+    submit(s, 1, QUERY, NULL, 0);
+    assign = only(s, SCHED_SEND_ASSIGN);
+    s->generation = assign->session->builds[0].build;
+    memcpy(s->doc_blocks, assign->session->segments[0].blocks,
+           assign->session->segments[0].block_count * sizeof(uint32_t));
+    memcpy(s->own_blocks, assign->blocks, assign->block_count * sizeof(uint32_t));
+    s->segment =
+        (struct sched_kept_segment){.key = s->doc,
+                                    .generation = s->generation,
+                                    .n_tokens = DOC_TOKENS,
+                                    .blocks = s->doc_blocks,
+                                    .block_count = assign->session->segments[0].block_count};
+    s->kept = (struct sched_kept){.kept = 3,
+                                  .name = "a call",
+                                  .query_tokens = QUERY,
+                                  .answer_tokens = 4,
+                                  .blocks = s->own_blocks,
+                                  .block_count = assign->block_count,
+                                  .segments = &s->segment,
+                                  .segment_count = 1};
+    (void)sched_worker_step(
+        s->sched, ++s->now_us, 0, INCARNATION,
+        &(struct sched_step){.step = 1,
+                             .sealed = &s->generation,
+                             .sealed_count = 1,
+                             .results = &(struct sched_result){.request = 1,
+                                                               .ids = &token,
+                                                               .id_count = 1,
+                                                               .text_bytes = 1,
+                                                               .own_tokens = QUERY},
+                             .result_count = 1});
+    (void)only(s, SCHED_REPLY_CHUNK);
+}
+
+static struct scene
+scene_new(void)
+{
+    struct scene s = {.now_us = 1, .doc = {.bytes = "a document"}};
+    struct kvpool_adopted adopted;
+
+    s.memory = mmap(NULL, catalog_bytes(&catalog_of), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(s.memory, MAP_FAILED);
+    ck_assert_int_eq(catalog_format(s.memory, &catalog_of, &s.catalog), ST_OK);
+    s.sched = new_sched(s.catalog);
+    ck_assert_int_eq(sched_set_pool(s.sched, BLOCKS), ST_OK);
+    sched_worker_ready(s.sched, ++s.now_us, 0, INCARNATION, 4);
+    begin(&s);
+    sched_leave_pool(s.sched); /* as a death would */
+    sched_destroy(&s.sched);
+    s.sched = new_sched(s.catalog);
+    ck_assert_int_eq(sched_adopt_pool(s.sched, BLOCKS, may_write, NULL, &adopted), ST_OK);
+    ck_assert_uint_eq(adopted.documents, 1);
+    ck_assert_uint_eq(adopted.blocks_fenced, s.kept.block_count);
+    sched_expect(s.sched, 1, s.now_us + WAIT_US / 10);
+    return s;
+}
+
+/* `segment` moves with the scene. */
+static bool
+come_back(struct scene *s)
+{
+    s->kept.segments = &s->segment;
+    s->kept.blocks = s->own_blocks;
+    s->segment.blocks = s->doc_blocks;
+    sched_expect(s->sched, 0, 0);
+    return sched_worker_back(s->sched, ++s->now_us,
+                             &(struct sched_back){.worker = 0,
+                                                  .incarnation = INCARNATION,
+                                                  .seqs_max = 4,
+                                                  .kept = &s->kept,
+                                                  .kept_count = 1,
+                                                  .wait_us = WAIT_US});
+}
+
+static void
+release_kept(struct scene *s)
+{
+    (void)sched_worker_step(
+        s->sched, ++s->now_us, 0, INCARNATION,
+        &(struct sched_step){.kept_released = &s->kept.kept, .kept_released_count = 1});
+}
+
+static void
+scene_end(struct scene *s)
+{
+    struct kvpool_stats now = stats(s);
+
+    ck_assert_uint_eq(now.blocks_own, 0);
+    ck_assert_uint_eq(now.blocks_quarantined, 0);
+    kvpool_check(sched_pool(s->sched));
+    sched_destroy(&s->sched);
+    catalog_close(&s->catalog);
+    ck_assert_int_eq(munmap(s->memory, catalog_bytes(&catalog_of)), 0);
+}
+
+/* It goes on at its worker, in its blocks, and ends. */
+static void
+check_goes_on(struct scene *s, const struct sched_action *assign)
+{
+    static const uint32_t rest[MAX_TOKENS - 1] = {91, 92};
+    static const uint64_t id = 2;
+
+    ck_assert_uint_eq(assign->kept, 3);
+    ck_assert_uint_eq(assign->build_count, 0);
+    ck_assert_uint_eq(assign->block_count, s->kept.block_count);
+    ck_assert_mem_eq(assign->blocks, s->own_blocks, assign->block_count * sizeof(uint32_t));
+    ck_assert_mem_eq(assign->session->segments[0].blocks, s->doc_blocks, sizeof(uint32_t));
+    ck_assert_uint_eq(sched_counters(s->sched)->tokens_regained, 3);
+    (void)sched_worker_step(
+        s->sched, ++s->now_us, 0, INCARNATION,
+        &(struct sched_step){.results = &(struct sched_result){.request = 2,
+                                                               .ids = rest,
+                                                               .id_count = MAX_TOKENS - 1,
+                                                               .finish = SCHED_FINISH_LENGTH},
+                             .result_count = 1,
+                             .released = &id,
+                             .released_count = 1});
+    ck_assert_int_eq(only(s, SCHED_REPLY_END)->end, SCHED_END_OK);
+}
+
+static const uint32_t said[] = {90};
+
+START_TEST(a_retry_before_its_worker_waits_for_it)
+{
+    struct scene s = scene_new();
+
+    submit(&s, 2, QUERY, said, 1);
+    expect_silence(&s);
+    ck_assert(come_back(&s));
+    check_goes_on(&s, only(&s, SCHED_SEND_ASSIGN));
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(a_retry_after_its_worker_goes_on)
+{
+    struct scene s = scene_new();
+
+    ck_assert(come_back(&s));
+    expect_silence(&s);
+    ck_assert_uint_eq(stats(&s).blocks_own, s.kept.block_count);
+    ck_assert_uint_eq(stats(&s).blocks_quarantined, 0);
+    submit(&s, 2, QUERY, said, 1);
+    check_goes_on(&s, only(&s, SCHED_SEND_ASSIGN));
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(what_nobody_comes_for_is_stopped_and_comes_back)
+{
+    struct scene s = scene_new();
+
+    ck_assert(come_back(&s));
+    expect_silence(&s);
+    ck_assert_uint_le(sched_wakeup_us(s.sched), s.now_us + WAIT_US);
+    s.now_us += WAIT_US - 1;
+    sched_tick(s.sched, s.now_us);
+    expect_silence(&s);
+    s.now_us += 2;
+    sched_tick(s.sched, s.now_us);
+    ck_assert_uint_eq(only(&s, SCHED_SEND_STOP)->kept, 3);
+    ck_assert_uint_gt(stats(&s).blocks_own, 0); /* until the worker has let go */
+    release_kept(&s);
+    ck_assert_uint_eq(sched_counters(s.sched)->requests_orphaned, 1);
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(a_document_that_changed_meanwhile_ends_it)
+{
+    struct scene s = scene_new();
+
+    ck_assert_uint_gt(sched_evict(s.sched, ++s.now_us, 1), 0);
+    ck_assert(come_back(&s));
+    ck_assert_uint_eq(only(&s, SCHED_SEND_STOP)->kept, 3);
+    submit(&s, 2, QUERY, said, 1);
+    const struct sched_action *assign = only(&s, SCHED_SEND_ASSIGN);
+
+    ck_assert_uint_eq(assign->kept, 0);
+    ck_assert_uint_eq(assign->build_count, 1);
+    release_kept(&s);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    (void)sched_cancel(s.sched, ++s.now_us, 2, true);
+    (void)only(&s, SCHED_REPLY_END);
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(another_request_of_the_same_name_does_not_get_it)
+{
+    struct scene s = scene_new();
+    size_t count;
+
+    ck_assert(come_back(&s));
+    submit(&s, 2, QUERY + 1, said, 1);
+    const struct sched_action *actions = sched_take_actions(s.sched, &count);
+
+    ck_assert_uint_eq(count, 2);
+    ck_assert_int_eq(actions[0].kind, SCHED_SEND_STOP);
+    ck_assert_uint_eq(actions[0].kept, 3);
+    ck_assert_int_eq(actions[1].kind, SCHED_SEND_ASSIGN);
+    ck_assert_uint_eq(actions[1].kept, 0);
+    release_kept(&s);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    (void)sched_cancel(s.sched, ++s.now_us, 2, true);
+    (void)only(&s, SCHED_REPLY_END);
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(its_blocks_are_fenced_when_the_worker_falls_silent)
+{
+    struct scene s = scene_new();
+
+    ck_assert(come_back(&s));
+    sched_worker_lost(s.sched, ++s.now_us, 0, INCARNATION);
+    ck_assert_uint_eq(stats(&s).blocks_quarantined, s.kept.block_count);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(blocks_that_were_never_lent_are_not_believed)
+{
+    struct scene s = scene_new();
+
+    s.own_blocks[0] = s.doc_blocks[0];
+    ck_assert(!come_back(&s));
+    expect_silence(&s);
+    ck_assert_uint_eq(stats(&s).blocks_quarantined, s.kept.block_count);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    scene_end(&s);
+}
+END_TEST
+
+START_TEST(a_retry_waits_for_a_silent_worker_only_so_long)
+{
+    struct scene s = scene_new();
+
+    submit(&s, 2, QUERY, said, 1);
+    sched_worker_ready(s.sched, ++s.now_us, 1, INCARNATION + 1, 4);
+    expect_silence(&s);
+    s.now_us += WAIT_US / 10;
+    ck_assert_uint_le(sched_wakeup_us(s.sched), s.now_us);
+    sched_tick(s.sched, s.now_us);
+    ck_assert_uint_eq(only(&s, SCHED_SEND_ASSIGN)->worker, 1);
+    sched_worker_gone(s.sched, ++s.now_us, 1, INCARNATION + 1);
+    (void)sched_cancel(s.sched, ++s.now_us, 2, true);
+    (void)only(&s, SCHED_REPLY_END);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    scene_end(&s);
+}
+END_TEST
+
+CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_its_worker_goes_on,
+           what_nobody_comes_for_is_stopped_and_comes_back,
+           a_document_that_changed_meanwhile_ends_it,
+           another_request_of_the_same_name_does_not_get_it,
+           its_blocks_are_fenced_when_the_worker_falls_silent,
+           blocks_that_were_never_lent_are_not_believed,
+           a_retry_waits_for_a_silent_worker_only_so_long)
