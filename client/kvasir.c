@@ -409,7 +409,7 @@ attempt_generation(struct generation *generation, Kvasir__V1__GenerateRequest *m
 
         if (generation->has_hung_up || generation->is_out_of_memory
             || (timeout_ms > 0 && elapsed_ms >= timeout_ms)
-            || !resume_may_try(resume, client->rpc, code, clock_now_us())) {
+            || !resume_may_try(resume, rpc_was_lost(client->rpc), code, clock_now_us())) {
             return (enum kvasir_code)code;
         }
         if (!rpc_pause(client->rpc, resume->pause_ms)) {

@@ -46,7 +46,7 @@ resume_take(struct resume *resume, const Kvasir__V1__GenerateReply *reply)
 }
 
 bool
-resume_may_try(struct resume *resume, const struct rpc *rpc, enum rpc_code code, uint64_t now_us)
+resume_may_try(struct resume *resume, bool was_lost, enum rpc_code code, uint64_t now_us)
 {
     /* After a restart all clients are back at once: full is no answer to a retry. */
     bool is_passing =
@@ -55,7 +55,7 @@ resume_may_try(struct resume *resume, const struct rpc *rpc, enum rpc_code code,
     if (resume->window_ms == 0 || !is_passing) {
         return false;
     }
-    if (rpc_was_lost(rpc) && (resume->until_us == 0 || resume->count > resume->count_at_loss)) {
+    if (was_lost && (resume->until_us == 0 || resume->count > resume->count_at_loss)) {
         resume->until_us = now_us + resume->window_ms * UINT64_C(1000);
         resume->count_at_loss = resume->count;
         resume->pause_ms = RESUME_PAUSE_MS_FIRST;

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/rpc.h"
 #include "kvasir/v1/rag.pb-c.h"
+#include "proto/wire.h"
 
 #define RESUME_KEY_BYTES      16
 #define RESUME_MS_DEFAULT     30000
@@ -34,9 +34,8 @@ void resume_deinit(struct resume *resume);
 /* Notes what came.  Without memory for it there will be no other attempt. */
 void resume_take(struct resume *resume, const Kvasir__V1__GenerateReply *reply);
 
-/* After an attempt ended so: whether to make another, once the pause is over. */
-bool resume_may_try(struct resume *resume, const struct rpc *rpc, enum rpc_code code,
-                    uint64_t now_us);
+/* After an attempt ended so (was_lost: it was sent, and its connection went): whether to make another, once the pause is over. */
+bool resume_may_try(struct resume *resume, bool was_lost, enum rpc_code code, uint64_t now_us);
 
 /* A drawn answer can only go on with the seed that it began with, so it is named from the start. */
 void resume_name_seed(const struct resume *resume, Kvasir__V1__Sampling *sampling);

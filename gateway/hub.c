@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two locks, never held together: `lock` guards what other threads leave for us (new calls,
- * cancels), `watch_lock` the list of watched sockets, and is held while their functions run, so
- * that hub_unwatch can promise that none runs afterwards.  Everything else is the thread's own. */
+ * cancels), the other one is that of the watched sockets (watches.h).  Everything else is the
+ * thread's own. */
 #include "gateway/hub.h"
 
 #include <errno.h>
@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -20,6 +19,8 @@
 #include "common/htab.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "gateway/retry.h"
+#include "gateway/watches.h"
 #include "kvasir/v1/wire.pb-c.h"
 #include "proto/frames.h"
 
@@ -27,7 +28,6 @@
 #define CONNECT_TIMEOUT_US 5000000u
 #define DEADLINE_GRACE_MS  1000u /* the daemon may still say so itself */
 #define CANCEL_GRACE_US    3000000u
-#define HANGUPS_A_TURN     64
 #define BURST              256 /* replies before the other sources have their turn */
 
 enum connection {
@@ -47,6 +47,7 @@ struct call {
     uint64_t give_up_us; /* 0: never */
     uint32_t next_seq;
     bool is_cancelled;
+    struct retry retry;
     hub_reply_fn on_reply;
     void *opaque;
 };
@@ -60,7 +61,6 @@ struct hub {
     struct hub_config config;
     pthread_t thread;
     int wake_fd;
-    int epoll_fd;
     atomic_uint_fast64_t last_id;
     atomic_bool must_stop;
     atomic_bool is_connected;
@@ -69,8 +69,7 @@ struct hub {
     struct list_node fresh;   /* struct call */
     struct list_node cancels; /* struct cancel */
 
-    pthread_mutex_t watch_lock;
-    struct list_node watches;
+    struct watches watches;
 
     /* The thread's own. */
     struct dealer dealer;
@@ -91,6 +90,7 @@ static void
 call_destroy(struct call *call)
 {
     wire_buffer_deinit(&call->payload);
+    retry_deinit(&call->retry);
     mem_free(call);
 }
 
@@ -128,20 +128,40 @@ fail_call(struct hub *hub, struct call *call, uint32_t code, const char *detail)
     end_call(hub, call, &reply);
 }
 
+/* Calls that have been sent and will not be answered; the others wait for their next attempt. */
 static void
-fail_all(struct hub *hub, uint32_t code, const char *detail)
+fail_all(struct hub *hub, bool was_lost, const char *detail)
+{
+    uint64_t now_us = clock_now_us();
+    struct htab_node *next;
+
+    for (struct htab_node *node = htab_next(&hub->calls, NULL); node != NULL; node = next) {
+        struct call *call = HTAB_ENTRY(node, struct call, by_id);
+
+        next = htab_next(&hub->calls, node);
+        if (call->retry.at_us == 0
+            && (call->is_cancelled
+                || !retry_may(&call->retry, was_lost, RPC_UNAVAILABLE, now_us))) {
+            fail_call(hub, call, RPC_UNAVAILABLE, detail);
+        }
+    }
+}
+
+static void
+end_all(struct hub *hub, const char *detail)
 {
     struct htab_node *node;
 
     while ((node = htab_next(&hub->calls, NULL)) != NULL) {
-        fail_call(hub, HTAB_ENTRY(node, struct call, by_id), code, detail);
+        fail_call(hub, HTAB_ENTRY(node, struct call, by_id), RPC_UNAVAILABLE, detail);
     }
 }
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
+/* `is_gone`: kvasird, and not our patience with what it says. */
 static void
-lose_connection(struct hub *hub, const char *detail)
+lose_connection(struct hub *hub, bool is_gone, const char *detail)
 {
     bool was_connected = hub->connection == CONNECTED;
 
@@ -153,7 +173,7 @@ lose_connection(struct hub *hub, const char *detail)
         log_warn("daemon_lost", "detail=\"%s\" calls=%zu", detail, hub->calls.count);
         hub->config.on_connection(hub->config.opaque, hub, false);
     }
-    fail_all(hub, RPC_UNAVAILABLE, detail);
+    fail_all(hub, was_connected && is_gone, detail);
 }
 
 static enum status
@@ -175,14 +195,51 @@ send_call(struct hub *hub, struct call *call)
     struct dealer_header more = {.tenant = call->tenant[0] == '\0' ? NULL : call->tenant};
     enum status st = require_socket(hub);
 
+    if (call->retry.is_on) {
+        more.retry_key = call->retry.resume.key;
+        more.retry_key_length = sizeof(call->retry.resume.key);
+    }
     if (st == ST_OK) {
         st = dealer_send_with(&hub->dealer, method->path, call->id, call->timeout_ms, &more,
                               call->payload.bytes, call->payload.length);
     }
-    wire_buffer_deinit(&call->payload);
+    if (!call->retry.is_on) {
+        wire_buffer_deinit(&call->payload);
+    }
     if (st != ST_OK) {
         fail_call(hub, call, rpc_code_of(st), status_detail());
     }
+}
+
+/* The next attempts that are due, with what is left of their time.  When the next one is. */
+static uint64_t
+send_again(struct hub *hub, uint64_t now_us)
+{
+    uint64_t next_us = UINT64_MAX;
+    struct htab_node *next;
+
+    for (struct htab_node *node = htab_next(&hub->calls, NULL); node != NULL; node = next) {
+        struct call *call = HTAB_ENTRY(node, struct call, by_id);
+
+        next = htab_next(&hub->calls, node);
+        if (call->retry.at_us > now_us) {
+            next_us = call->retry.at_us < next_us ? call->retry.at_us : next_us;
+        } else if (call->retry.at_us != 0) {
+            if (call->give_up_us != 0) {
+                uint64_t end_us = call->give_up_us - DEADLINE_GRACE_MS * 1000;
+
+                call->timeout_ms =
+                    end_us > now_us + 1000 ? (uint32_t)((end_us - now_us) / 1000) : 1;
+            }
+            call->next_seq = 0;
+            if (retry_prepare(&call->retry, &call->payload) == ST_OK) {
+                send_call(hub, call);
+            } else {
+                fail_call(hub, call, RPC_RESOURCE_EXHAUSTED, status_detail());
+            }
+        }
+    }
+    return next_us;
 }
 
 static void
@@ -196,6 +253,11 @@ send_cancel(struct hub *hub, struct call *call)
         return;
     }
     call->is_cancelled = true;
+    if (call->retry.at_us != 0) { /* no kvasird has it now; it ends with the next tick */
+        call->retry.at_us = 0;
+        call->give_up_us = 1;
+        return;
+    }
     call->give_up_us =
         call->give_up_us == 0 || call->give_up_us > give_up_us ? give_up_us : call->give_up_us;
     cancel.has_request_id = true;
@@ -251,6 +313,13 @@ take_reply(struct hub *hub, struct frames *frames)
     reply.detail = header->message == NULL ? "" : header->message;
     reply.retry_after_ms = header->retry_after_ms;
     reply.is_last = header->status != RPC_OK || !header->more;
+    if (reply.message != NULL && call->retry.is_on) {
+        retry_take(&call->retry, (const Kvasir__V1__GenerateReply *)reply.message);
+    }
+    if (reply.is_last && !call->is_cancelled
+        && retry_may(&call->retry, false, reply.code, clock_now_us())) {
+        return ST_OK;
+    }
     if (reply.is_last) {
         end_call(hub, call, &reply);
     } else {
@@ -280,7 +349,7 @@ receive(struct hub *hub)
             char detail[256];
 
             (void)snprintf(detail, sizeof(detail), "bad reply from kvasird: %s", status_detail());
-            lose_connection(hub, detail);
+            lose_connection(hub, false, detail);
         }
     }
     return hub->connection != CLOSED;
@@ -308,7 +377,7 @@ take_events(struct hub *hub)
             }
             (void)snprintf(detail, sizeof(detail), "no kvasird at %s", hub->dealer.url);
             if (hub->connection != CLOSED) {
-                lose_connection(hub, detail);
+                lose_connection(hub, true, detail);
             }
         }
     }
@@ -369,38 +438,6 @@ take_calls(struct hub *hub)
     }
 }
 
-/* ---- clients' sockets ------------------------------------------------------------------------ */
-
-static void
-take_hangups(struct hub *hub)
-{
-    struct epoll_event events[HANGUPS_A_TURN];
-
-    (void)pthread_mutex_lock(&hub->watch_lock);
-    /* Read and served under one hold of the lock: what is unwatched meanwhile is in no event. */
-    int count = epoll_wait(hub->epoll_fd, events, HANGUPS_A_TURN, 0);
-
-    for (int i = 0; i < count; i++) {
-        struct hub_watch *watch = events[i].data.ptr;
-
-        watch->on_hangup(watch);
-    }
-    (void)pthread_mutex_unlock(&hub->watch_lock);
-}
-
-static void
-tick_watches(struct hub *hub, uint64_t now_us)
-{
-    (void)pthread_mutex_lock(&hub->watch_lock);
-    LIST_FOR_EACH(node, &hub->watches)
-    {
-        struct hub_watch *watch = LIST_ENTRY(node, struct hub_watch, link);
-
-        watch->on_tick(watch, now_us);
-    }
-    (void)pthread_mutex_unlock(&hub->watch_lock);
-}
-
 /* ---- time ------------------------------------------------------------------------------------ */
 
 /* A call that is over its time ends here, one a look, since ends change the table. */
@@ -432,12 +469,12 @@ tick(struct hub *hub, uint64_t now_us)
         }
     }
     if (hub->connection == CONNECTING && hub->connect_by_us <= now_us) {
-        lose_connection(hub, "kvasird does not answer");
+        lose_connection(hub, true, "kvasird does not answer");
     } else if (hub->connection == CLOSED && hub->connect_by_us <= now_us
                && require_socket(hub) != ST_OK) {
         hub->connect_by_us = now_us + RECONNECT_US;
     }
-    tick_watches(hub, now_us);
+    watches_tick(&hub->watches, now_us);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -447,7 +484,7 @@ wait_for_work(struct hub *hub, uint64_t now_us, uint64_t next_tick_us)
 {
     zmq_pollitem_t items[] = {
         {.fd = hub->wake_fd, .events = ZMQ_POLLIN},
-        {.fd = hub->epoll_fd, .events = ZMQ_POLLIN},
+        {.fd = hub->watches.epoll_fd, .events = ZMQ_POLLIN},
         {.socket = hub->dealer.socket, .events = ZMQ_POLLIN},
         {.socket = hub->dealer.monitor, .events = ZMQ_POLLIN},
     };
@@ -473,8 +510,10 @@ run(void *opaque)
             tick(hub, now_us);
             next_tick_us = now_us + HUB_TICK_MS * 1000u;
         }
-        wait_for_work(hub, now_us, next_tick_us);
-        take_hangups(hub);
+        uint64_t again_us = send_again(hub, now_us);
+
+        wait_for_work(hub, now_us, again_us < next_tick_us ? again_us : next_tick_us);
+        watches_take_hangups(&hub->watches);
         take_calls(hub);
         (void)receive(hub);
         take_events(hub);
@@ -482,7 +521,7 @@ run(void *opaque)
     take_calls(hub);
     dealer_close(&hub->dealer);
     hub->connection = CLOSED;
-    fail_all(hub, RPC_UNAVAILABLE, "the gateway stops");
+    end_all(hub, "the gateway stops");
     return NULL;
 }
 
@@ -494,15 +533,12 @@ free_parts(struct hub *hub)
     if (hub->wake_fd >= 0) {
         (void)close(hub->wake_fd);
     }
-    if (hub->epoll_fd >= 0) {
-        (void)close(hub->epoll_fd);
-    }
+    watches_deinit(&hub->watches);
     dealer_deinit(&hub->dealer);
     htab_deinit(&hub->calls);
     wire_arena_destroy(&hub->header_arena);
     wire_arena_destroy(&hub->arena);
     (void)pthread_mutex_destroy(&hub->lock);
-    (void)pthread_mutex_destroy(&hub->watch_lock);
     mem_free(hub);
 }
 
@@ -517,10 +553,10 @@ make_parts(struct hub *hub)
     TRY(wire_arena_new(&hub->header_arena));
     TRY(wire_arena_new(&hub->arena));
     hub->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    hub->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (hub->wake_fd < 0 || hub->epoll_fd < 0) {
-        return ERR(ST_SYSTEM, "eventfd or epoll_create1: %s", strerror(errno));
+    if (hub->wake_fd < 0) {
+        return ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
     }
+    TRY(watches_open(&hub->watches));
     error = pthread_create(&hub->thread, NULL, run, hub);
     return error == 0 ? ST_OK : ERR(ST_SYSTEM, "pthread_create: %s", strerror(error));
 }
@@ -535,12 +571,10 @@ hub_new(const struct hub_config *config, struct hub **hub_out)
     }
     hub->config = *config;
     hub->wake_fd = -1;
-    hub->epoll_fd = -1;
+    watches_init(&hub->watches);
     (void)pthread_mutex_init(&hub->lock, NULL);
-    (void)pthread_mutex_init(&hub->watch_lock, NULL);
     list_init(&hub->fresh);
     list_init(&hub->cancels);
-    list_init(&hub->watches);
     enum status st = make_parts(hub);
 
     if (st != ST_OK) {
@@ -578,6 +612,10 @@ hub_call(struct hub *hub, const struct hub_call *from, uint64_t *id_out)
     if (st == ST_OK && call->payload.length > WIRE_CLIENT_BYTES_MAX) {
         st = ERR(ST_INVALID, "request of %zu bytes: at most %u are taken", call->payload.length,
                  WIRE_CLIENT_BYTES_MAX);
+    }
+    if (st == ST_OK && from->method == METHOD_GENERATE && from->request != NULL) {
+        st = retry_begin(&call->retry, hub->config.retry_ms,
+                         (const Kvasir__V1__GenerateRequest *)from->request, &call->payload);
     }
     if (st != ST_OK) {
         call_destroy(call);
@@ -623,38 +661,17 @@ hub_is_connected(struct hub *hub)
 enum status
 hub_watch(struct hub *hub, struct hub_watch *watch)
 {
-    /* Edge-triggered: one who has hung up is told once, not in every turn until he is closed. */
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = watch};
-    enum status st = ST_OK;
-
-    (void)pthread_mutex_lock(&hub->watch_lock);
-    if (epoll_ctl(hub->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) != 0) {
-        st = ERR(ST_SYSTEM, "epoll_ctl: %s", strerror(errno));
-    } else {
-        list_push_back(&hub->watches, &watch->link);
-    }
-    (void)pthread_mutex_unlock(&hub->watch_lock);
-    return st;
+    return watches_add(&hub->watches, watch);
 }
 
 void
 hub_unwatch(struct hub *hub, struct hub_watch *watch)
 {
-    (void)pthread_mutex_lock(&hub->watch_lock);
-    (void)epoll_ctl(hub->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
-    list_unlink(&watch->link);
-    (void)pthread_mutex_unlock(&hub->watch_lock);
+    watches_remove(&hub->watches, watch);
 }
 
 void
 hub_hang_up_all(struct hub *hub)
 {
-    (void)pthread_mutex_lock(&hub->watch_lock);
-    LIST_FOR_EACH(node, &hub->watches)
-    {
-        struct hub_watch *watch = LIST_ENTRY(node, struct hub_watch, link);
-
-        watch->on_hangup(watch);
-    }
-    (void)pthread_mutex_unlock(&hub->watch_lock);
+    watches_hang_up_all(&hub->watches);
 }

@@ -7,7 +7,8 @@
  * the HTTP library does not look at a connection that waits (traps: a client that is gone must
  * free its blocks at once).
  *
- * Loss of the daemon ends every open call with UNAVAILABLE; the hub connects again by itself. */
+ * Loss of the daemon ends every open call with UNAVAILABLE, but for Generate: that goes on at the
+ * next one (retry.h), and its reader notices a pause.  The hub connects again by itself. */
 #ifndef GATEWAY_HUB_H
 #define GATEWAY_HUB_H
 
@@ -48,7 +49,8 @@ struct hub_call {
 };
 
 struct hub_config {
-    const char *url; /* of kvasird; copied */
+    const char *url;   /* of kvasird; copied */
+    uint32_t retry_ms; /* how long a lost answer looks for the next kvasird; 0: not at all */
     /* Told whenever a connection has been made or lost; in the hub's thread, perhaps before hub_new
      * has returned. */
     void (*on_connection)(void *opaque, struct hub *hub, bool is_connected);

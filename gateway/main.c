@@ -103,6 +103,7 @@ start_hub(struct server *server)
     char url[ENDPOINT_URL_MAX];
     struct hub_config config = {
         .url = o->endpoint,
+        .retry_ms = (uint32_t)o->retry,
         .on_connection = on_daemon,
         .opaque = server,
     };

@@ -47,6 +47,8 @@ static const struct conf_option table[] = {
      "of silence after which a stream gets a comment, so that proxies keep it", AT(ping_interval)},
     {"drain-timeout", CONF_DURATION, "30s", 0, TIMEOUT_MAX, "TIME",
      "for open answers when the gateway is told to stop", AT(drain_timeout)},
+    {"retry", CONF_DURATION, "30s", 0, TIMEOUT_MAX, "TIME",
+     "how long an answer whose kvasird is gone looks for the next one", AT(retry)},
     {"max-choices", CONF_U64, "16", 1, 128, "N", "answers of one request: n times prompts",
      AT(max_choices)},
     {"default-temperature", CONF_F64, "1", 0, 100, "T", "for requests that name none",

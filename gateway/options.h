@@ -14,7 +14,7 @@ struct options {
         *tls_key, *metrics_compat, *log_level;
     uint64_t port, threads, max_connections, max_connections_per_ip, max_body, max_header;
     uint64_t read_timeout, idle_timeout, request_timeout, ping_interval, drain_timeout;
-    uint64_t max_choices;
+    uint64_t max_choices, retry;
     double default_temperature;
 };
 

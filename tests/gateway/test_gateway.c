@@ -237,10 +237,11 @@ END_TEST
 
 START_TEST(a_daemon_that_vanishes_ends_a_stream_with_an_error)
 {
+    static const char *const args[] = {"--retry", "20ms", NULL};
     struct gateway_fixture f;
     struct http *http;
 
-    gateway_setup(&f, NULL);
+    gateway_setup(&f, args);
     http = http_open(f.gateway.port);
     http_request(http, "POST", CHAT, NULL, CHAT_OF("vanish", ",\"stream\":true"));
     ck_assert_uint_eq(http_response(http), 200);

@@ -136,6 +136,79 @@ START_TEST(a_registered_document_is_asked_about_by_id_and_by_hash)
 }
 END_TEST
 
+#define LONG_ASK                                                                                   \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"which?\"}],\"max_tokens\":900,"                \
+    "\"temperature\":0,\"ignore_eos\":true,\"documents\":[\"alpha beta gamma\",\"delta\"]"
+
+/* kvasird dies while it answers; the next one takes over. */
+static void
+crash_in_an_answer(const struct rig *rig, uint64_t tokens_before)
+{
+    host_wait_at_least(rig->host, "completion_tokens", tokens_before + 3);
+    host_kill_daemon(rig->host);
+    host_restart_daemon(rig->host);
+}
+
+/* The texts of a stream's events, one after the other. */
+static void
+join_deltas(const char *body, char *out, size_t size)
+{
+    static const char mark[] = "\"content\":\"";
+    size_t length = 0;
+
+    for (const char *at = strstr(body, mark); at != NULL; at = strstr(at, mark)) {
+        for (at += strlen(mark); *at != '"' && length + 2 < size; at++) {
+            out[length++] = *at;
+            if (*at == '\\') {
+                out[length++] = *++at;
+            }
+        }
+    }
+    out[length] = '\0';
+}
+
+START_TEST(answers_and_streams_go_on_over_a_crash_of_the_daemon)
+{
+    static char undisturbed[65536], stream[65536];
+    struct rig rig = {.host = host_start(&(struct host_options){.workers = 1, .keeps_pool = true})};
+    struct http *http;
+
+    rig.gateway = gateway_start(host_dir(rig.host), NULL);
+    gateway_wait_health(&rig.gateway, 200);
+    struct json_object *warm = ask(&rig, "POST", CHAT, "{" LONG_ASK ",\"n\":2}", 200);
+    uint64_t before = host_counter(rig.host, "completion_tokens");
+
+    http = http_open(rig.gateway.port);
+    http_request(http, "POST", CHAT, NULL, "{" LONG_ASK ",\"n\":2}");
+    crash_in_an_answer(&rig, before);
+    ck_assert_uint_eq(http_response(http), 200);
+    struct json_object *whole = gateway_json(http_body(http));
+
+    for (int i = 0; i < 2; i++) {
+        const char *path = i == 0 ? "choices.0.message.content" : "choices.1.message.content";
+
+        ck_assert_str_eq(gateway_text_at(whole, path), gateway_text_at(warm, path));
+    }
+    ck_assert(gateway_number_at(whole, "usage.completion_tokens") == 1800);
+    ck_assert_uint_eq(host_counter(rig.host, "requests_regained"), 2);
+    json_object_put(whole);
+    json_object_put(warm);
+    http_request(http, "POST", CHAT, NULL, "{" LONG_ASK ",\"stream\":true}");
+    ck_assert_uint_eq(http_response(http), 200);
+    join_deltas(http_body(http), undisturbed, sizeof(undisturbed));
+    before = host_counter(rig.host, "completion_tokens");
+    http_request(http, "POST", CHAT, NULL, "{" LONG_ASK ",\"stream\":true}");
+    crash_in_an_answer(&rig, before);
+    ck_assert_uint_eq(http_response(http), 200);
+    join_deltas(http_body(http), stream, sizeof(stream));
+    ck_assert_str_eq(stream, undisturbed);
+    ck_assert_ptr_nonnull(strstr(http_body(http), "[DONE]"));
+    ck_assert_ptr_null(strstr(http_body(http), "error"));
+    http_close(&http);
+    stop(&rig);
+}
+END_TEST
+
 static char *
 write_keys(const char *text)
 {
@@ -423,6 +496,7 @@ END_TEST
 
 CHECK_MAIN("gateway_daemon", cached_tokens_are_those_that_were_read_and_not_built,
            a_registered_document_is_asked_about_by_id_and_by_hash,
+           answers_and_streams_go_on_over_a_crash_of_the_daemon,
            tenants_share_nothing_and_strangers_get_nothing, text_becomes_tokens_and_tokens_text,
            no_event_ends_within_a_character,
            a_client_that_goes_gives_its_blocks_back_within_two_steps,
