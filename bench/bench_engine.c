@@ -79,7 +79,8 @@ open_bench(struct bench *b, const char *path, uint32_t threads)
         must(checkpoint_open_bytes("tiny", b->bytes, length, &b->checkpoint));
     }
     b->model = *checkpoint_config(b->checkpoint);
-    must(weights_plan(&b->model, WEIGHT_F32, &b->plan));
+    must(checkpoint_plan_weights(b->checkpoint, device_cpu.weight_type, device_cpu.keeps_quantised,
+                                 &b->plan));
     b->weights = must_alloc(1, b->plan.bytes);
     must(load_weights(&device_cpu, b->checkpoint, &b->plan, b->weights, NULL, NULL));
     layout = (struct kv_layout){

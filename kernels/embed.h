@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "kernels/panel.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +20,8 @@ struct embed_args {
     uint32_t T;
     uint32_t C;
     uint32_t V;
-    bool is_packed; /* CPU: the table is in the order of gemm_cpu_pack */
+    bool is_packed; /* CPU: the table is in panels, of `form` */
+    enum panel_form form;
 };
 
 enum status embed_ref(struct embed_args args);

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "kernels/gemm_cpu.h"
 #include "kernels/rows.h"
 
 enum status
@@ -19,7 +18,7 @@ embed_rows(const struct embed_args *args, uint32_t first, uint32_t end)
                        args->V);
         }
         if (args->is_packed) {
-            gemm_cpu_unpack_row(table, args->V, args->C, args->ids[t], out);
+            panel_unpack_row(args->form, table, args->V, args->C, args->ids[t], out);
         } else {
             memcpy(out, &table[(size_t)args->ids[t] * args->C], args->C * sizeof(*out));
         }

@@ -83,8 +83,7 @@ struct ops {
      * OPS_STEP_SEGS_MIN each, so that any one sequence can go on. */
     uint64_t step_segs_max;
     uint64_t step_pairs_max;
-    /* Weights that gemm reads are in the order of gemm_cpu_pack, an embedding shared with the
-     * output matrix too. */
+    /* Weights that gemm reads are in panels (panel.h), and so is the embedding. */
     bool has_packed_weights;
     void *state; /* thread pool or stream; owned by the instance */
 

@@ -201,6 +201,18 @@ checkpoint_fingerprint(const struct checkpoint *checkpoint, uint8_t fingerprint_
 }
 
 enum status
+checkpoint_plan_weights(const struct checkpoint *checkpoint, enum weight_type type,
+                        bool keeps_quantised, struct weights_plan *plan_out)
+{
+    const struct model_config *config = &checkpoint->config;
+
+    if (keeps_quantised && checkpoint->gguf != NULL) {
+        return weights_plan_kept(checkpoint->gguf, config, type, plan_out);
+    }
+    return weights_plan(config, type, plan_out);
+}
+
+enum status
 checkpoint_load_weights(const struct checkpoint *checkpoint, const struct weights_plan *plan,
                         void *memory, weights_progress_fn progress, void *progress_arg)
 {

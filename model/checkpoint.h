@@ -56,6 +56,10 @@ enum status checkpoint_fingerprint(const struct checkpoint *checkpoint,
 /* Whether it has a seed instead of weights: checkpoint_load_weights has nothing to load then. */
 bool checkpoint_is_dummy(const struct checkpoint *checkpoint, uint64_t *seed_out);
 
+/* weights_plan, or where quantised weights are kept and there are such, weights_plan_kept. */
+enum status checkpoint_plan_weights(const struct checkpoint *checkpoint, enum weight_type type,
+                                    bool keeps_quantised, struct weights_plan *plan_out);
+
 /* weights_load for either kind of file.  Not for a dummy. */
 enum status checkpoint_load_weights(const struct checkpoint *checkpoint,
                                     const struct weights_plan *plan, void *memory,

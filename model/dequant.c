@@ -8,6 +8,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/half.h"
+
 #define UNIT_ELEMENTS 32
 #define Q8_0_BYTES    34
 #define Q4_0_BYTES    18
@@ -29,24 +31,6 @@ load_u16(const uint8_t *at)
 
     memcpy(&value, at, sizeof(value));
     return value;
-}
-
-static float
-half_to_float(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-    uint32_t exponent = (half >> 10) & 0x1fu;
-    uint32_t fraction = half & 0x3ffu;
-
-    if (exponent == 0x1f) { /* infinity or NaN */
-        return from_bits(sign | 0x7f800000u | fraction << 13);
-    }
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24 */
-        float value = (float)fraction * 0x1p-24f;
-
-        return sign == 0 ? value : -value;
-    }
-    return from_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
 size_t

@@ -20,6 +20,8 @@
 #define CHUNK_ELEMENTS                                                                             \
     256 /* converted at a time on the way to bfloat16; a multiple of every unit */
 
+#define TENSOR_NAME_MAX 80
+
 /* Dimensions by letter, so that the table can be constant. */
 enum extent {
     EXTENT_ONE,
@@ -119,10 +121,25 @@ rows_before(const struct model_config *config, const struct source *source)
     return rows;
 }
 
-static size_t
-element_bytes(enum weight_type type)
+/* The file's name of a type. */
+static enum gguf_tensor_type
+tensor_type(enum weight_type type)
 {
-    return type == WEIGHT_F32 ? 4 : 2;
+    switch (type) {
+    case WEIGHT_F32: return GGUF_TENSOR_F32;
+    case WEIGHT_BF16: return GGUF_TENSOR_BF16;
+    case WEIGHT_Q8_0: return GGUF_TENSOR_Q8_0;
+    case WEIGHT_Q4_0: return GGUF_TENSOR_Q4_0;
+    case WEIGHT_Q4_1: return GGUF_TENSOR_Q4_1;
+    }
+    assert(false);
+    return GGUF_TENSOR_F32;
+}
+
+size_t
+weights_row_bytes(enum weight_type type, uint64_t cols)
+{
+    return dequant_bytes(tensor_type(type), cols);
 }
 
 /* -- Plan ---------------------------------------------------------------------------------- */
@@ -145,9 +162,9 @@ place(const struct model_config *config, bool is_layered, struct weights_plan *p
             *bytes = *bytes / WEIGHT_ALIGN * WEIGHT_ALIGN;
             plan->base[source->weight] = *bytes;
         }
-        if (__builtin_mul_overflow(extent(config, source->rows), extent(config, source->cols),
-                                   &size)
-            || __builtin_mul_overflow(size, element_bytes(plan->type), &size)
+        if (__builtin_mul_overflow(
+                extent(config, source->rows),
+                weights_row_bytes(plan->type[source->weight], extent(config, source->cols)), &size)
             || __builtin_add_overflow(*bytes, size, bytes)) {
             return false;
         }
@@ -155,11 +172,11 @@ place(const struct model_config *config, bool is_layered, struct weights_plan *p
     return !__builtin_add_overflow(*bytes, WEIGHT_ALIGN - 1, bytes);
 }
 
-enum status
-weights_plan(const struct model_config *config, enum weight_type type,
-             struct weights_plan *plan_out)
+/* Places all weights; plan->type is set. */
+static enum status
+plan_types(const struct model_config *config, struct weights_plan *plan_out)
 {
-    struct weights_plan plan = {.type = type};
+    struct weights_plan plan = *plan_out;
     size_t fixed = 0;
     size_t layer = 0;
     size_t layers;
@@ -184,6 +201,26 @@ weights_plan(const struct model_config *config, enum weight_type type,
     }
     *plan_out = plan;
     return ST_OK;
+}
+
+enum status
+weights_plan(const struct model_config *config, enum weight_type type,
+             struct weights_plan *plan_out)
+{
+    struct weights_plan plan = {0};
+
+    for (size_t kind = 0; kind < WEIGHT_KINDS; kind++) {
+        plan.type[kind] = type;
+    }
+    TRY(plan_types(config, &plan));
+    *plan_out = plan;
+    return ST_OK;
+}
+
+bool
+weights_is_norm(enum weight kind)
+{
+    return kind == WEIGHT_OUT_NORM || kind == WEIGHT_ATTN_NORM || kind == WEIGHT_FFN_NORM;
 }
 
 size_t
@@ -293,6 +330,66 @@ find_tensor(const struct origin *origin, const char *name, struct view *view_out
     return false;
 }
 
+/* The name of a source's tensor; `layer` is ignored where there is one for the model. */
+static void
+name_tensor(enum dialect dialect, size_t source, uint32_t layer, char name[TENSOR_NAME_MAX])
+{
+    if (sources[source].is_layered) {
+        (void)snprintf(name, TENSOR_NAME_MAX, "%s%" PRIu32 ".%s", layer_prefixes[dialect], layer,
+                       source_name(dialect, source));
+    } else {
+        (void)snprintf(name, TENSOR_NAME_MAX, "%s", source_name(dialect, source));
+    }
+}
+
+/* -- Kept types ---------------------------------------------------------------------------- */
+
+/* Whether all tensors of a weight are there and of a type. */
+static bool
+is_all_of(const struct gguf *gguf, const struct model_config *config, enum weight weight,
+          enum weight_type type)
+{
+    char name[TENSOR_NAME_MAX];
+
+    for (size_t i = 0; i < SOURCES; i++) {
+        uint32_t layers = sources[i].is_layered ? config->L : 1;
+
+        for (uint32_t layer = 0; sources[i].weight == weight && layer < layers; layer++) {
+            name_tensor(DIALECT_GGUF, i, layer, name);
+            const struct gguf_tensor *tensor = gguf_tensor_find(gguf, name);
+
+            if (tensor == NULL || tensor->type != tensor_type(type)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+enum status
+weights_plan_kept(const struct gguf *gguf, const struct model_config *config, enum weight_type type,
+                  struct weights_plan *plan_out)
+{
+    static const enum weight_type kept[] = {WEIGHT_Q8_0, WEIGHT_Q4_0, WEIGHT_Q4_1};
+    struct weights_plan plan = {0};
+
+    for (size_t kind = 0; kind < WEIGHT_KINDS; kind++) {
+        plan.type[kind] = type;
+        for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+            if (!weights_is_norm((enum weight)kind)
+                && is_all_of(gguf, config, (enum weight)kind, kept[i])) {
+                plan.type[kind] = kept[i];
+            }
+        }
+    }
+    if (config->has_tied_embeddings) {
+        plan.type[WEIGHT_OUTPUT] = plan.type[WEIGHT_EMBED];
+    }
+    TRY(plan_types(config, &plan));
+    *plan_out = plan;
+    return ST_OK;
+}
+
 /* -- Load ---------------------------------------------------------------------------------- */
 
 static bool
@@ -393,14 +490,15 @@ convert_row(const struct view *view, uint64_t row, enum weight_type type, uint8_
     const uint8_t *from = view->data + row * dequant_bytes(view->type, cols);
     float chunk[CHUNK_ELEMENTS];
 
+    if (view->type == tensor_type(type)) {
+        memcpy(to, from, dequant_bytes(view->type, cols));
+        return;
+    }
     if (type == WEIGHT_F32) {
         dequant(view->type, from, cols, (float *)(void *)to);
         return;
     }
-    if (view->type == GGUF_TENSOR_BF16) {
-        memcpy(to, from, dequant_bytes(view->type, cols));
-        return;
-    }
+    assert(type == WEIGHT_BF16);
     for (uint64_t done = 0; done < cols; done += CHUNK_ELEMENTS) {
         size_t n = cols - done < CHUNK_ELEMENTS ? cols - done : CHUNK_ELEMENTS;
 
@@ -424,21 +522,16 @@ load_source(const struct origin *origin, const struct model_config *config,
             size_t *bytes_done)
 {
     const struct source *source = &sources[index];
-    const char *own_name = source_name(origin->dialect, index);
     uint64_t rows = extent(config, source->rows);
     uint64_t cols = extent(config, source->cols);
-    size_t row_bytes = cols * element_bytes(plan->type);
+    enum weight_type type = plan->type[source->weight];
+    size_t row_bytes = weights_row_bytes(type, cols);
     bool is_permuted = source->is_permuted && origin->dialect == DIALECT_GGUF;
     struct view view;
     uint8_t *to;
-    char name[80];
+    char name[TENSOR_NAME_MAX];
 
-    if (source->is_layered) {
-        (void)snprintf(name, sizeof(name), "%s%" PRIu32 ".%s", layer_prefixes[origin->dialect],
-                       layer, own_name);
-    } else {
-        (void)snprintf(name, sizeof(name), "%s", own_name);
-    }
+    name_tensor(origin->dialect, index, layer, name);
     if (!find_tensor(origin, name, &view)) {
         return ERR(ST_INVALID, "%s: tensor %s is missing", origin->path, name);
     }
@@ -448,7 +541,7 @@ load_source(const struct origin *origin, const struct model_config *config,
     for (uint64_t row = 0; row < rows; row++) {
         uint64_t target = is_permuted ? permuted(row, config->D) : row;
 
-        convert_row(&view, row, plan->type, to + target * row_bytes);
+        convert_row(&view, row, type, to + target * row_bytes);
     }
     *bytes_done += rows * row_bytes;
     return ST_OK;

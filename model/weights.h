@@ -8,6 +8,7 @@
 #ifndef MODEL_WEIGHTS_H
 #define MODEL_WEIGHTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,20 +33,31 @@ enum weight {
 enum weight_type {
     WEIGHT_F32 = 0, /* the CPU's */
     WEIGHT_BF16 = 1,
+    /* Rows as a GGUF file has them (dequant.c), for a device that multiplies them so. */
+    WEIGHT_Q8_0 = 2,
+    WEIGHT_Q4_0 = 3,
+    WEIGHT_Q4_1 = 4,
 };
 
 #define WEIGHT_ALIGN 256 /* bytes; every weight starts on it */
 
 struct weights_plan {
-    enum weight_type type;
+    enum weight_type type[WEIGHT_KINDS];
     size_t base[WEIGHT_KINDS];   /* of layer 0 */
     size_t stride[WEIGHT_KINDS]; /* from layer to layer; 0 for those that are not per layer */
     size_t bytes;                /* of the whole piece */
 };
 
-/* Pure arithmetic; ST_INVALID if the size overflows. */
+/* All weights of one type, float32 or bfloat16.  Pure arithmetic; ST_INVALID if the size overflows.
+ */
 enum status weights_plan(const struct model_config *config, enum weight_type type,
                          struct weights_plan *plan_out);
+
+/* The same, but a matrix whose tensors are all, in every layer, of one quantised type keeps it. */
+enum status weights_plan_kept(const struct gguf *gguf, const struct model_config *config,
+                              enum weight_type type, struct weights_plan *plan_out);
+
+bool weights_is_norm(enum weight kind);
 
 /* Byte offset of a weight; `layer` is ignored where there is one for the model. */
 size_t weights_offset(const struct weights_plan *plan, enum weight kind, uint32_t layer);
@@ -55,6 +67,9 @@ uint64_t weights_elements(const struct model_config *config, enum weight kind);
 
 /* Elements of one of its rows. */
 uint64_t weights_columns(const struct model_config *config, enum weight kind);
+
+/* Bytes that `cols` elements of a row take; quantised ones come in multiples of 32. */
+size_t weights_row_bytes(enum weight_type type, uint64_t cols);
 
 typedef void (*weights_progress_fn)(void *arg, size_t bytes_done, size_t bytes_total);
 

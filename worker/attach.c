@@ -109,7 +109,8 @@ open_model(struct attachment *a, const Kvasir__V1__AttachReply *reply)
                                    .type = kind->kv_type,
                                    .id = kind->kv_layout};
     TRY(kv_layout_check(&a->layout));
-    return weights_plan(&a->model, kind->weight_type, &a->plan);
+    return checkpoint_plan_weights(a->checkpoint, kind->weight_type, kind->keeps_quantised,
+                                   &a->plan);
 }
 
 static void

@@ -20,6 +20,7 @@ struct device_kind {
     enum kv_type kv_type;
     enum kv_layout_id kv_layout;
     enum weight_type weight_type;
+    bool keeps_quantised; /* GGUF's quantised matrices stay as they are (weights_plan_kept) */
     const struct arena_ops *const *arenas; /* best first, NULL-terminated */
     /* Makes the calling thread work on device `ordinal`.  ST_UNAVAILABLE if there is none. */
     enum status (*choose)(int ordinal);
@@ -34,10 +35,24 @@ struct device_kind {
     enum status (*fill_dummy)(struct dummy_fill_args args);
     /* Puts a matrix [N, K] that is in arena memory into the order that the operations read, in
      * place; NULL: they read it as it is.  ST_NO_MEMORY. */
-    enum status (*pack_weight)(void *weight, uint32_t N, uint32_t K);
+    enum status (*pack_weight)(enum panel_form form, void *weight, uint32_t N, uint32_t K);
     const struct copier_ops *copier;
     bool is_host_memory; /* arena memory may be written by the host directly, without write() */
 };
+
+/* How the CPU's operations call a type of weights. */
+static inline enum panel_form
+device_panel_form(enum weight_type type)
+{
+    switch (type) {
+    case WEIGHT_Q8_0: return PANEL_Q8_0;
+    case WEIGHT_Q4_0: return PANEL_Q4_0;
+    case WEIGHT_Q4_1: return PANEL_Q4_1;
+    case WEIGHT_F32:
+    case WEIGHT_BF16: break;
+    }
+    return PANEL_F32;
+}
 
 extern const struct device_kind device_cpu;
 extern const struct device_kind device_cuda; /* CUDA builds only */

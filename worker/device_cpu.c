@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "kernels/gemm_cpu.h"
+#include "kernels/panel.h"
 
 static enum status
 choose_cpu(int ordinal)
@@ -37,6 +37,7 @@ const struct device_kind device_cpu = {
     .kv_type = KV_F32,
     .kv_layout = KV_LAYOUT_PLAIN,
     .weight_type = WEIGHT_F32,
+    .keeps_quantised = true,
     .arenas = arenas,
     .choose = choose_cpu,
     .ops_new = ops_cpu_new,
@@ -44,7 +45,7 @@ const struct device_kind device_cpu = {
     .write = copy_host,
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
-    .pack_weight = gemm_cpu_pack,
+    .pack_weight = panel_pack,
     .copier = &copier_cpu,
     .is_host_memory = true,
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "worker/device.h"
 #include "worker/llama_state.h"
 
 /* Rows of a buffer that gemm reads or writes. */
@@ -82,20 +83,32 @@ allocate_buffers(struct llama *llama, enum buffer first)
 }
 
 static enum status
+check_weights(const struct weights_plan *plan, const struct ops *ops)
+{
+    for (uint32_t kind = 0; kind < WEIGHT_KINDS; kind++) {
+        enum weight_type type = plan->type[kind];
+        bool is_plain = type == WEIGHT_F32 || type == WEIGHT_BF16;
+
+        if (is_plain ? weights_row_bytes(type, 1) != ops->activation_bytes
+                     : !ops->has_packed_weights) {
+            return ERR(ST_INVALID, "weights of type %d: the %s operations do not read it", type,
+                       ops->name);
+        }
+    }
+    return ST_OK;
+}
+
+static enum status
 check_config(const struct llama_config *config)
 {
     const struct model_config *m = config->model;
-    size_t weight_bytes = config->plan->type == WEIGHT_F32 ? 4 : 2;
 
     TRY(kv_layout_check(&config->layout));
     if (config->layout.L != m->L || config->layout.Hkv != m->Hkv || config->layout.D != m->D) {
         return ERR(ST_INVALID, "KV layout of %u layers, %u heads of %u; the model has %u, %u of %u",
                    config->layout.L, config->layout.Hkv, config->layout.D, m->L, m->Hkv, m->D);
     }
-    if (weight_bytes != config->ops->activation_bytes) {
-        return ERR(ST_INVALID, "weights of %zu bytes an element: the %s operations read %zu",
-                   weight_bytes, config->ops->name, config->ops->activation_bytes);
-    }
+    TRY(check_weights(config->plan, config->ops));
     if (config->rows_max == 0 || config->rows_max > LLAMA_ROWS_MAX || config->logits_max == 0
         || config->logits_max > config->rows_max) {
         return ERR(ST_INVALID, "steps of %u rows, %u with logits: 1 to %u, not more with logits",
@@ -212,6 +225,12 @@ weight_at(const struct llama *llama, enum weight kind, uint32_t layer)
     return (const char *)llama->config.weights + weights_offset(llama->config.plan, kind, layer);
 }
 
+static enum panel_form
+panel_form(const struct llama *llama, enum weight kind)
+{
+    return device_panel_form(llama->config.plan->type[kind]);
+}
+
 static enum status
 matmul(const struct llama *llama, enum buffer x, enum weight kind, uint32_t layer, enum buffer y,
        uint32_t rows, uint32_t n, uint32_t k)
@@ -224,7 +243,8 @@ matmul(const struct llama *llama, enum buffer x, enum weight kind, uint32_t laye
                                              .M = rows,
                                              .N = n,
                                              .K = k,
-                                             .is_y_f32 = y == BUF_LOGITS});
+                                             .is_y_f32 = y == BUF_LOGITS,
+                                             .form = panel_form(llama, kind)});
 }
 
 /* x += delta, if there is one; h = norm(x). */
@@ -255,7 +275,8 @@ embed(const struct llama *llama, const struct llama_step *step)
                                                .T = step->n_rows,
                                                .C = llama->config.model->C,
                                                .V = llama->config.model->V,
-                                               .is_packed = ops->has_packed_weights});
+                                               .is_packed = ops->has_packed_weights,
+                                               .form = panel_form(llama, WEIGHT_EMBED)});
 }
 
 /* The rows that want logits: an embedding whose table is the activations. */

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/load_weights.h"
 
-#include <stdbool.h>
-
 #include "common/mem.h"
 #include "kernels/dummy_fill.h"
 
 #define DUMMY_SCALE 0x1p-13f /* times 147.8: 0.018 */
-
-static bool
-is_norm(enum weight kind)
-{
-    return kind == WEIGHT_OUT_NORM || kind == WEIGHT_ATTN_NORM || kind == WEIGHT_FFN_NORM;
-}
 
 enum status
 load_dummy_weights(const struct device_kind *kind, const struct model_config *config,
@@ -30,8 +22,8 @@ load_dummy_weights(const struct device_kind *kind, const struct model_config *co
                 .count = weights_elements(config, (enum weight)w),
                 .seed = seed,
                 .stream = layer * WEIGHT_KINDS + w,
-                .center = is_norm((enum weight)w) ? 1.0f : 0.0f,
-                .scale = is_norm((enum weight)w) ? 0.0f : DUMMY_SCALE,
+                .center = weights_is_norm((enum weight)w) ? 1.0f : 0.0f,
+                .scale = weights_is_norm((enum weight)w) ? 0.0f : DUMMY_SCALE,
             }));
         }
     }
@@ -48,11 +40,13 @@ pack(const struct device_kind *kind, const struct model_config *config,
         uint64_t columns = weights_columns(config, (enum weight)w);
         uint64_t rows = weights_elements(config, (enum weight)w) / columns;
 
-        if (is_norm((enum weight)w) || (w == WEIGHT_OUTPUT && config->has_tied_embeddings)) {
+        if (weights_is_norm((enum weight)w)
+            || (w == WEIGHT_OUTPUT && config->has_tied_embeddings)) {
             continue;
         }
         for (uint32_t layer = 0; layer < layers; layer++) {
-            TRY(kind->pack_weight((uint8_t *)memory + weights_offset(plan, (enum weight)w, layer),
+            TRY(kind->pack_weight(device_panel_form(plan->type[w]),
+                                  (uint8_t *)memory + weights_offset(plan, (enum weight)w, layer),
                                   (uint32_t)rows, (uint32_t)columns));
         }
     }

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/gemm_cpu.h"
+#include "kernels/panel.h"
 #include "model/file_map.h"
 
 #define RECORD_MAGIC 0x327468676965776bull /* "kweight2", little-endian */
@@ -12,7 +12,7 @@
 struct record {
     uint64_t magic;
     uint64_t bytes;         /* of the weights before it */
-    uint8_t plan[32];       /* SHA-256 of the type, the order and the places */
+    uint8_t plan[32];       /* SHA-256 of the types, the order and the places */
     uint8_t checkpoint[32]; /* its fingerprint */
     uint8_t tuning[32];     /* SHA-256 of what comes behind, all of it */
     uint8_t check[32];      /* SHA-256 of what stands before */
@@ -39,13 +39,14 @@ make_record(const struct device_kind *kind, const struct weights_plan *plan,
             struct record *record_out)
 {
     /* Rows that lie packed, side by side; 0: they lie as they are. */
-    uint64_t panel = kind->pack_weight == NULL ? 0 : GEMM_PANEL;
-    uint64_t places[3 + 2 * WEIGHT_KINDS] = {plan->type, plan->bytes, panel};
+    uint64_t panel = kind->pack_weight == NULL ? 0 : PANEL_ROWS;
+    uint64_t places[2 + 3 * WEIGHT_KINDS] = {plan->bytes, panel};
     struct record record = {.magic = RECORD_MAGIC, .bytes = plan->bytes};
 
     for (size_t i = 0; i < WEIGHT_KINDS; i++) {
-        places[3 + 2 * i] = plan->base[i];
-        places[4 + 2 * i] = plan->stride[i];
+        places[2 + 3 * i] = plan->type[i];
+        places[3 + 3 * i] = plan->base[i];
+        places[4 + 3 * i] = plan->stride[i];
     }
     TRY(file_map_digest("the plan of the weights", places, sizeof(places), record.plan));
     memcpy(record.checkpoint, checkpoint, sizeof(record.checkpoint));

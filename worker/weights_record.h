@@ -2,7 +2,7 @@
 /* weights_record - what lies in a weights arena, said at its end by the worker that filled it.
  *
  * So a later worker need read no tensor to know that it maps what it would have loaded: the same
- * checkpoint, in the same places, of the same type and order.  And it need not measure what the
+ * checkpoint, in the same places, of the same types and order.  And it need not measure what the
  * first has measured of the device (ops->tuning), and computes in the same way. */
 #ifndef WORKER_WEIGHTS_RECORD_H
 #define WORKER_WEIGHTS_RECORD_H

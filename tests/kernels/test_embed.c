@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "kernels/embed.h"
-#include "kernels/gemm_cpu.h"
+#include "kernels/panel.h"
 #include "tests/kernels/compare.h"
 #include "tests/support/check_main.h"
 
@@ -12,7 +12,8 @@ START_TEST(rows_of_the_table_are_copied_as_they_are)
     const uint32_t ids[] = {2, 0, 2, 1};
     float out[8];
 
-    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 4, 2, 3, false}), ST_OK);
+    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 4, 2, 3, false, PANEL_F32}),
+                     ST_OK);
     for (int t = 0; t < 4; t++) {
         ck_assert_mem_eq(&out[2 * t], &table[2 * ids[t]], 2 * sizeof(float));
     }
@@ -22,17 +23,18 @@ END_TEST
 START_TEST(rows_of_a_packed_table_are_the_same)
 {
     enum {
-        V = 2 * GEMM_PANEL + 3,
+        V = 2 * PANEL_ROWS + 3,
         C = 5
     };
-    const uint32_t ids[] = {0, GEMM_PANEL - 1, GEMM_PANEL, 2 * GEMM_PANEL, V - 1};
+    const uint32_t ids[] = {0, PANEL_ROWS - 1, PANEL_ROWS, 2 * PANEL_ROWS, V - 1};
     float table[V * C], out[5 * C];
 
     for (int i = 0; i < V * C; i++) {
         table[i] = (float)i;
     }
-    ck_assert_int_eq(gemm_cpu_pack(table, V, C), ST_OK);
-    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 5, C, V, true}), ST_OK);
+    ck_assert_int_eq(panel_pack(PANEL_F32, table, V, C), ST_OK);
+    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 5, C, V, true, PANEL_F32}),
+                     ST_OK);
     for (uint32_t i = 0; i < 5 * C; i++) {
         ck_assert_float_eq(out[i], (float)(ids[i / C] * C + i % C));
     }
@@ -45,8 +47,10 @@ START_TEST(no_rows_are_fine_and_an_id_past_the_vocabulary_is_refused)
     const uint32_t ids[] = {0, 1, 2};
     float out[3];
 
-    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 0, 1, 2, false}), ST_OK);
-    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 3, 1, 2, false}), ST_INVALID);
+    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 0, 1, 2, false, PANEL_F32}),
+                     ST_OK);
+    ck_assert_int_eq(embed_ref((struct embed_args){table, ids, out, 3, 1, 2, false, PANEL_F32}),
+                     ST_INVALID);
     ck_assert_str_eq(status_detail(), "row 2: token id 2, the vocabulary has 2");
 }
 END_TEST

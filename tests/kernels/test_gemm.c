@@ -14,7 +14,7 @@ product(const struct ops *ops, const float *x, const float *w, uint32_t M, uint3
     float *packed = malloc((size_t)N * K * sizeof(*packed));
 
     memcpy(packed, w, (size_t)N * K * sizeof(*packed));
-    ck_assert_int_eq(gemm_cpu_pack(packed, N, K), ST_OK);
+    ck_assert_int_eq(panel_pack(PANEL_F32, packed, N, K), ST_OK);
     memset(y, 0xff, ((size_t)M * N + 1) * sizeof(*y));
     ck_assert_int_eq(
         ops->gemm(ops, (struct gemm_args){.x = x, .w = packed, .y = y, .M = M, .N = N, .K = K}),
@@ -184,9 +184,9 @@ START_TEST(every_row_of_a_packed_weight_comes_back)
             float *w = rng_floats(&rng, (size_t)N * K), *packed = malloc(sizeof(*w) * N * K);
 
             memcpy(packed, w, sizeof(*w) * N * K);
-            ck_assert_int_eq(gemm_cpu_pack(packed, N, K), ST_OK);
+            ck_assert_int_eq(panel_pack(PANEL_F32, packed, N, K), ST_OK);
             for (uint32_t n = 0; n < N; n++) {
-                gemm_cpu_unpack_row(packed, N, K, n, row);
+                panel_unpack_row(PANEL_F32, packed, N, K, n, row);
                 ck_assert_mem_eq(row, &w[(size_t)n * K], sizeof(*w) * K);
             }
             free(w);

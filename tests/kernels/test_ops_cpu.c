@@ -230,8 +230,9 @@ START_TEST(operations_over_rows_equal_their_twins)
     for (int t = 0; t < T; t++) {
         ids[t] = rng_below(&rng, T);
     }
-    ck_assert_int_eq(ops->embed(ops, (struct embed_args){x, ids, a, T, C, T, false}), ST_OK);
-    ck_assert_int_eq(embed_ref((struct embed_args){x, ids, b, T, C, T, false}), ST_OK);
+    ck_assert_int_eq(ops->embed(ops, (struct embed_args){x, ids, a, T, C, T, false, PANEL_F32}),
+                     ST_OK);
+    ck_assert_int_eq(embed_ref((struct embed_args){x, ids, b, T, C, T, false, PANEL_F32}), ST_OK);
     ck_assert_mem_eq(a, b, sizeof(a));
     ck_assert_int_eq(ops->swiglu(ops, (struct swiglu_args){x, a, T, C}), ST_OK);
     ck_assert_int_eq(swiglu_ref((struct swiglu_args){x, b, T, C}), ST_OK);
@@ -244,7 +245,8 @@ START_TEST(operations_over_rows_equal_their_twins)
                      ST_OK);
     ck_assert_mem_eq(a, b, sizeof(a));
     ids[20] = T;
-    ck_assert_int_eq(ops->embed(ops, (struct embed_args){x, ids, a, T, C, T, false}), ST_INVALID);
+    ck_assert_int_eq(ops->embed(ops, (struct embed_args){x, ids, a, T, C, T, false, PANEL_F32}),
+                     ST_INVALID);
     ck_assert_str_eq(status_detail(), "row 20: token id 21, the vocabulary has 21");
     free(x);
     free(weight);

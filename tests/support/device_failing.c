@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/gemm_cpu.h"
+#include "kernels/panel.h"
 #include "kvpool/arena_impl.h"
 #include "tests/support/failing_ops.h"
 
@@ -76,6 +76,7 @@ const struct device_kind device_cpu = {
     .kv_type = KV_F32,
     .kv_layout = KV_LAYOUT_PLAIN,
     .weight_type = WEIGHT_F32,
+    .keeps_quantised = true,
     .arenas = arenas,
     .choose = choose,
     .ops_new = ops_new,
@@ -83,6 +84,6 @@ const struct device_kind device_cpu = {
     .write = copy_host,
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
-    .pack_weight = gemm_cpu_pack,
+    .pack_weight = panel_pack,
     .is_host_memory = true,
 };

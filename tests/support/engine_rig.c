@@ -61,7 +61,8 @@ open_engine(struct rig *rig, const struct rig_config *config)
 static void
 fill_weights(struct rig *rig)
 {
-    CHECKED(weights_plan(&rig->model, rig->kind->weight_type, &rig->plan));
+    CHECKED(checkpoint_plan_weights(rig->checkpoint, rig->kind->weight_type,
+                                    rig->kind->keeps_quantised, &rig->plan));
     CHECKED(rig->ops->alloc(rig->ops, rig->plan.bytes, &rig->weights));
     CHECKED(rig->ops->finish(rig->ops));
     CHECKED(load_weights(rig->kind, rig->checkpoint, &rig->plan, rig->weights, NULL, NULL));

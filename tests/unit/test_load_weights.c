@@ -148,7 +148,63 @@ START_TEST(what_was_measured_lies_behind_the_weights_and_is_refused_when_damaged
 }
 END_TEST
 
+START_TEST(weights_of_another_type_are_not_mapped)
+{
+    struct model_config config;
+    struct weights_plan plan, kept;
+    struct weights_tuning tuning = {0};
+    uint8_t fingerprint[32] = {7};
+
+    free(make_dummy(3, &config, &plan));
+    kept = plan;
+    kept.type[WEIGHT_DOWN] = WEIGHT_Q8_0;
+    uint8_t *arena = calloc(1, weights_record_arena_bytes(&plan));
+    ck_assert_int_eq(weights_record_write(&device_cpu, &plan, fingerprint, &tuning, arena), ST_OK);
+    ck_assert_int_eq(weights_record_check(&device_cpu, &kept, fingerprint, arena, &tuning),
+                     ST_INVALID);
+    free(arena);
+}
+END_TEST
+
+START_TEST(quantised_weights_kept_and_turned_to_floats_draw_the_same_tokens)
+{
+    static const enum gguf_tensor_type types[] = {GGUF_TENSOR_Q8_0, GGUF_TENSOR_Q4_0,
+                                                  GGUF_TENSOR_Q4_1};
+    const uint32_t query[] = {256, 'h', 'e', 'l', 'l', 'o'};
+    struct device_kind plain = device_cpu;
+
+    plain.keeps_quantised = false;
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct rig_config config = rig_defaults();
+        struct tiny_model_config tiny = tiny_model_defaults();
+        struct rig *rigs[2];
+
+        tiny.type = types[i];
+        config.tiny = &tiny;
+        for (int k = 0; k < 2; k++) {
+            config.kind = k == 0 ? &device_cpu : &plain;
+            rigs[k] = rig_new(&config);
+            rig_assign(rigs[k], &(struct rig_request){.id = 1,
+                                                      .query = query,
+                                                      .n_query = 6,
+                                                      .max_tokens = 40,
+                                                      .temperature = 1,
+                                                      .seed = 9,
+                                                      .ignores_end = true});
+            rig_run(rigs[k]);
+            ck_assert_uint_eq(rigs[k]->heard[1].n_ids, 40);
+        }
+        ck_assert_uint_lt(3 * rigs[0]->plan.bytes, rigs[1]->plan.bytes);
+        ck_assert_mem_eq(rigs[0]->heard[1].ids, rigs[1]->heard[1].ids, 40 * sizeof(uint32_t));
+        rig_destroy(&rigs[0]);
+        rig_destroy(&rigs[1]);
+    }
+}
+END_TEST
+
 CHECK_MAIN("load_weights", norms_of_a_dummy_are_1_and_every_matrix_is_random_in_its_own_way,
            the_seed_is_the_model, weights_in_another_order_are_not_mapped,
            what_was_measured_lies_behind_the_weights_and_is_refused_when_damaged,
+           weights_of_another_type_are_not_mapped,
+           quantised_weights_kept_and_turned_to_floats_draw_the_same_tokens,
            a_dummy_answers_text_through_its_byte_tokenizer)

@@ -274,6 +274,43 @@ START_TEST(every_type_loads_as_float32_rounded_to_bfloat16)
 }
 END_TEST
 
+/* Rows of Q are permuted as a whole, so kept rows are the file's bytes. */
+START_TEST(matrices_of_one_quantised_type_are_kept_and_norms_are_not)
+{
+    static const struct {
+        enum gguf_tensor_type from;
+        enum weight_type kept;
+    } cases[] = {{GGUF_TENSOR_Q8_0, WEIGHT_Q8_0},
+                 {GGUF_TENSOR_Q4_0, WEIGHT_Q4_0},
+                 {GGUF_TENSOR_Q4_1, WEIGHT_Q4_1},
+                 {GGUF_TENSOR_F16, WEIGHT_F32}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tiny_model_config tiny = tiny_model_defaults();
+        struct fixture f;
+
+        tiny.type = cases[i].from;
+        open_tiny(&f, tiny, WEIGHT_F32);
+        ck_assert_int_eq(weights_plan_kept(f.gguf, &f.config, WEIGHT_F32, &f.plan), ST_OK);
+        for (int kind = 0; kind < WEIGHT_KINDS; kind++) {
+            ck_assert_int_eq(f.plan.type[kind],
+                             weights_is_norm((enum weight)kind) ? WEIGHT_F32 : cases[i].kept);
+        }
+        ck_assert_int_eq(weights_load(f.gguf, &f.config, &f.plan, f.memory, NULL, NULL), ST_OK);
+        if (cases[i].kept != WEIGHT_F32) {
+            const struct gguf_tensor *q = gguf_tensor_find(f.gguf, "blk.1.attn_q.weight");
+            const uint8_t *to = f.memory + weights_offset(&f.plan, WEIGHT_QKV, 1);
+            size_t row = weights_row_bytes(cases[i].kept, f.config.C);
+
+            ck_assert_mem_eq(to + row, (const uint8_t *)q->data + 2 * row, row); /* 2 -> 1 */
+            expect_rows(&f, "token_embd.weight", floats(&f, WEIGHT_OUTPUT, 0));
+        }
+        expect_rows(&f, "blk.1.ffn_norm.weight", floats(&f, WEIGHT_FFN_NORM, 1));
+        close_tiny(&f);
+    }
+}
+END_TEST
+
 static void
 count_progress(void *arg, size_t bytes_done, size_t bytes_total)
 {
@@ -360,6 +397,7 @@ CHECK_MAIN("weights", units_of_every_type_expand_to_numbers_made_by_hand,
            a_plan_aligns_every_weight_and_lets_none_overlap, a_size_that_overflows_is_refused,
            rows_of_q_and_k_become_halves_and_fused_weights_lie_in_order,
            an_output_matrix_of_its_own_is_loaded, every_type_loads_as_float32_rounded_to_bfloat16,
+           matrices_of_one_quantised_type_are_kept_and_norms_are_not,
            progress_grows_to_the_whole_and_nothing_is_allocated,
            tensors_that_are_strange_are_refused_by_name,
            a_tensor_that_is_missing_or_of_another_shape_is_refused)
