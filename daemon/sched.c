@@ -15,8 +15,8 @@
 #include "common/mem.h"
 #include "daemon/sched_state.h"
 
-#define ACTIONS_PER_SESSION 6  /* chunk, end, stop, grant, assign, and one to spare */
-#define ACTIONS_SPARE       16 /* refusals at the door */
+#define ACTIONS_PER_SESSION 6 /* chunk, end, stop, grant, assign, and one to spare */
+#define ACTIONS_SPARE       (16 + SCHED_WORKERS_MAX * SCHED_SPILLS_MAX) /* refusals; spills */
 
 static bool
 session_equal(const struct htab_node *node, const void *key)
@@ -225,6 +225,7 @@ sched_take_turn(struct sched *sched, uint64_t now_us)
         sched_admit(sched, now_us);
         finish_warm(sched, now_us);
     } while (sched->has_news && sched->starving_count == 0 && sched->pool != NULL);
+    sched_spill(sched);
     if (sched->config.check_pool && sched->pool != NULL) {
         kvpool_check(sched->pool);
     }
@@ -478,6 +479,7 @@ note_ttft(struct sched *sched, const struct session *session)
     for (uint32_t i = 0; i < session->segment_count; i++) {
         missed += session->wants[i].n_tokens - session->documents[i].tokens_ready;
     }
+    missed -= session->tokens_loaded < missed ? session->tokens_loaded : missed;
     ttft_add(&sched->ttft, missed, session->first_token_us - session->admitted_us);
 }
 
@@ -590,6 +592,10 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
     sched->counters.steps++;
     if (step->stop_steps > sched->counters.stop_steps_max) {
         sched->counters.stop_steps_max = step->stop_steps;
+    }
+    if (sched->pool != NULL) {
+        sched_take_loaded(sched, worker, step);
+        sched_take_spilled(sched, worker, step);
     }
     for (size_t i = 0; i < step->sealed_count; i++) {
         build = sched_find_build(sched, step->sealed[i]);

@@ -45,6 +45,7 @@ struct sched;
 #define SCHED_BLAMED_MAX      1024 /* documents under suspicion */
 #define SCHED_QUARANTINE_US   600000000u
 #define SCHED_RETRY_AFTER_MS  1000
+#define SCHED_SPILLS_MAX      2 /* that a worker copies into the host tier, or is about to */
 #define SCHED_BACKGROUND_MAX  4 /* documents that an idle worker encodes unasked, at once */
 
 struct sched_config {
@@ -81,6 +82,7 @@ struct sched_build {
     const uint32_t *source_blocks;
     uint32_t source_count; /* 0: no copy */
     uint64_t source_build;
+    const struct kvpool_load *load; /* blocks from `start` on that the host tier has; NULL: none */
 };
 
 struct sched_segment {
@@ -96,6 +98,7 @@ enum sched_action_kind {
     SCHED_SEND_GRANT,  /* worker: more own blocks for a request */
     SCHED_SEND_STOP,
     SCHED_SEND_STOP_BUILD,
+    SCHED_SEND_SPILL,  /* worker: copy blocks[] into places[] of the host tier */
     SCHED_REPLY_CHUNK, /* client: tokens */
     SCHED_REPLY_END,   /* client: the last reply */
 };
@@ -147,6 +150,8 @@ struct sched_action {
     uint64_t kept;                 /* ASSIGN: goes on with that one; STOP: that one; 0: none */
     const uint32_t *blocks;        /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;
+    uint64_t spill;                    /* SPILL */
+    const uint32_t *places;            /* SPILL: [block_count] */
     const struct sched_result *result; /* CHUNK; END: the last tokens, or NULL */
     enum sched_end end;                /* END */
     const char *message;               /* END: for people, "" when all is well */
@@ -197,6 +202,13 @@ uint64_t sched_wakeup_us(const struct sched *sched);
  */
 struct catalog;
 void sched_use_catalog(struct sched *sched, struct catalog *catalog);
+
+/* The pool that is made next has a host tier of so many blocks, noted in that catalog (NULL:
+ * nowhere) and filled with what it says; 0: none.  Outlives the scheduler. */
+void sched_use_host_tier(struct sched *sched, uint32_t places, struct catalog *catalog);
+
+/* The worker, ready already, has the host tier's memory mapped. */
+void sched_worker_use_tier(struct sched *sched, uint32_t worker);
 
 /* Makes the pool from that catalog, which an earlier kvasird has left. */
 enum status sched_adopt_pool(struct sched *sched, uint32_t block_count,
@@ -259,6 +271,22 @@ void sched_drop_pool(struct sched *sched);
 void sched_worker_ready(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarnation,
                         uint32_t seqs_max);
 
+/* What came of a build's load: the first `blocks` are what they should be. */
+struct sched_loaded {
+    uint64_t build;
+    uint32_t blocks;
+    uint64_t copy_us;
+};
+
+/* The first `sum_count` blocks of a spill are in their places. */
+struct sched_spilled {
+    uint64_t spill;
+    const uint64_t *sums;
+    uint32_t sum_count;
+    bool is_refused;
+    uint64_t copy_us;
+};
+
 struct sched_step {
     uint64_t step;          /* one more than the last of this life; 0: not numbered */
     uint32_t stop_steps;    /* that the worker needed for the Stops and StopBuilds answered here */
@@ -270,6 +298,10 @@ struct sched_step {
     size_t released_count;
     const uint64_t *dropped; /* answers to StopBuild */
     size_t dropped_count;
+    const struct sched_loaded *loaded; /* before the seals of the same builds count */
+    size_t loaded_count;
+    const struct sched_spilled *spilled;
+    size_t spilled_count;
     const uint64_t *kept_released; /* kept requests that it will not touch any more */
     size_t kept_released_count;
     uint64_t rows_total; /* of its life; 0: not known */
@@ -383,6 +415,16 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(tokens_built_reencode, "the same in mode reencode")                                          \
     X(tokens_built_prefix, "the same in mode prefix")                                              \
     X(tokens_built_none, "the same in mode none")                                                  \
+    X(spills_started, "copies to the host tier sent to a worker")                                  \
+    X(spills_refused, "of them, those that it could not make")                                     \
+    X(loads_started, "documents sent to a worker with blocks that the host tier has")              \
+    X(loads_bad, "of them, those that did not come back whole and were computed from there on")    \
+    X(loads_too_slow, "documents that were computed although the host tier has them: faster")      \
+    X(docs_loaded, "documents of which blocks came back from the host tier")                       \
+    X(tokens_loaded, "their tokens that were not computed")                                        \
+    X(host_blocks_adopted, "blocks of the host tier that were there after a restart")              \
+    X(host_us_out, "microseconds of copying to the host tier")                                     \
+    X(host_us_in, "microseconds of copying from there")                                            \
     X(messages_odd, "results for requests that a worker does not have, dropped")
 
 struct sched_counters {

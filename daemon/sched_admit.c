@@ -228,6 +228,7 @@ forget_builds(struct sched *sched, struct session *session)
 
         list_unlink(node);
         htab_remove(&sched->builds, &build->by_id);
+        sched_end_load(sched, build);
         kvpool_doc_abandon(sched->pool, build->doc, 0);
         mem_free(build);
     }
@@ -254,6 +255,7 @@ add_build(struct sched *sched, struct session *session, uint32_t worker, uint32_
     build->is_copy =
         index < session->segment_count && session->sources[index] != SESSION_SOURCE_NONE;
     list_push_back(&session->owned_builds, &build->owner_link);
+    sched_begin_load(sched, build);
     return ST_OK;
 }
 

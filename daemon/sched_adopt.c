@@ -15,8 +15,8 @@ sched_use_catalog(struct sched *sched, struct catalog *catalog)
     sched->catalog = catalog;
 }
 
-enum status
-sched_set_pool(struct sched *sched, uint32_t block_count)
+static enum status
+make_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn may_write, void *arg)
 {
     struct kvpool_config config = {
         .block_count = block_count,
@@ -28,6 +28,28 @@ sched_set_pool(struct sched *sched, uint32_t block_count)
         .watch = sched->config.watch,
         .quadratic_tokens = sched->config.quadratic_tokens,
     };
+
+    TRY(kvpool_new(&config, &sched->pool));
+    enum status st = sched_make_tier(sched, may_write, arg);
+
+    if (st != ST_OK) {
+        kvpool_destroy(&sched->pool);
+    }
+    sched->has_news = true;
+    return st;
+}
+
+static bool
+may_not_write(void *arg, uint64_t incarnation)
+{
+    (void)arg;
+    (void)incarnation;
+    return false;
+}
+
+enum status
+sched_set_pool(struct sched *sched, uint32_t block_count)
+{
     struct kvpool_stats stats;
 
     if (sched->pool != NULL) {
@@ -37,9 +59,7 @@ sched_set_pool(struct sched *sched, uint32_t block_count)
                    : ERR(ST_INVALID, "arena of %u blocks: the pool has %u", block_count,
                          stats.block_count);
     }
-    TRY(kvpool_new(&config, &sched->pool));
-    sched->has_news = true;
-    return ST_OK;
+    return make_pool(sched, block_count, may_not_write, NULL);
 }
 
 enum status
@@ -47,7 +67,7 @@ sched_adopt_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn 
                  void *arg, struct kvpool_adopted *adopted_out)
 {
     assert(sched->pool == NULL && sched->catalog != NULL);
-    TRY(sched_set_pool(sched, block_count));
+    TRY(make_pool(sched, block_count, may_write, arg));
     TRY(kvpool_adopt(sched->pool, may_write, arg, adopted_out));
     return ST_OK;
 }

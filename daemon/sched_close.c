@@ -227,6 +227,7 @@ remove_build(struct sched *sched, struct build *build)
     struct session *owner = build->owner;
 
     owner->drops_pending -= build->is_dropping;
+    sched_end_load(sched, build);
     list_unlink(&build->owner_link);
     htab_remove(&sched->builds, &build->by_id);
     mem_free(build);
@@ -236,7 +237,7 @@ remove_build(struct sched *sched, struct build *build)
 void
 sched_seal_build(struct sched *sched, struct build *build)
 {
-    uint32_t tokens = kvpool_doc_tokens(build->doc) - build->start;
+    uint32_t tokens = kvpool_doc_tokens(build->doc) - build->start - build->loaded;
     struct worker *worker = &sched->workers[build->worker];
 
     kvpool_doc_seal(sched->pool, build->doc, build->worker);
@@ -251,8 +252,11 @@ sched_seal_build(struct sched *sched, struct build *build)
         build->owner->tokens_built += tokens;
         worker->info.docs_built++;
         worker->info.tokens_built += tokens;
+        build->owner->tokens_loaded += build->loaded;
         sched->counters.builds_sealed++;
         sched->counters.tokens_built += tokens;
+        sched->counters.docs_loaded += build->loaded > 0;
+        sched->counters.tokens_loaded += build->loaded;
     }
     sched->has_news = true;
     struct session *owner = build->owner;
@@ -281,6 +285,7 @@ lose_builds(struct sched *sched, const struct session *session)
         struct build *build = LIST_ENTRY(node, struct build, owner_link);
 
         kvpool_doc_abandon(sched->pool, build->doc, session->incarnation);
+        sched_end_load(sched, build);
         sched->counters.builds_lost++;
         list_unlink(&build->owner_link);
         htab_remove(&sched->builds, &build->by_id);

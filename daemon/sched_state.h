@@ -7,6 +7,7 @@
  *   sched_background.c  documents encoded in idle time
  *   sched_sharing.c  requests over the same documents kept together, among equals
  *   sched_turns.c  own blocks kept for follow-ups, and found by them
+ *   sched_tier.c   blocks to the host tier and back
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
  *   sched_pace.c   who has no time left
@@ -34,6 +35,8 @@ struct worker {
     uint32_t seqs_max;
     uint32_t assigned;           /* sessions, those in the background too */
     uint32_t background;         /* of them; they use no credit */
+    bool has_tier;               /* it can copy to the host tier and back */
+    uint32_t spills;             /* that it has not answered */
     uint32_t kept;               /* requests that it runs for nobody yet: sched_kept.c */
     uint64_t last_assigned;      /* turn; spreads equal choices */
     const struct session *alone; /* a suspect that shares it with nobody; NULL: none */
@@ -48,9 +51,11 @@ struct build {
     struct session *owner; /* the claim that answers for it */
     struct kvpool_doc *doc;
     uint32_t worker;
-    uint32_t start;   /* tokens before it were resident */
-    bool is_copy;     /* of a document at another place: nothing is computed */
-    bool is_dropping; /* StopBuild is sent */
+    uint32_t start;           /* tokens before it were resident */
+    bool is_copy;             /* of a document at another place: nothing is computed */
+    bool is_dropping;         /* StopBuild is sent */
+    struct kvpool_load *load; /* blocks are copied from the host tier; NULL: none, or they came */
+    uint32_t loaded;          /* tokens that came from there */
 };
 
 /* Means over answers that ended well (sched_pace.c). */
@@ -66,6 +71,9 @@ struct sched {
     struct ttft ttft;
     struct pace pace;
     struct catalog *catalog; /* of the pool; NULL: none */
+    uint32_t host_places;    /* of the host tier; 0: none */
+    struct catalog *host_catalog;
+    double load_us_a_block; /* of the last ones from there; 0: none came yet */
     struct htab sessions;
     struct htab builds;
     struct htab blamed; /* sched_blame.c */
@@ -243,5 +251,19 @@ void sched_settle(struct sched *sched, struct session *session);
 void sched_seal_build(struct sched *sched, struct build *build);
 void sched_drop_build(struct sched *sched, struct build *build);
 void sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is_farewell);
+
+/* sched_tier.c */
+
+/* Gives the new pool its tier.  ST_NO_MEMORY. */
+enum status sched_make_tier(struct sched *sched, kvpool_may_write_fn may_write, void *arg);
+/* Sends copies to whoever can make one. */
+void sched_spill(struct sched *sched);
+/* Lets a build that is about to be sent take what the tier has. */
+void sched_begin_load(struct sched *sched, struct build *build);
+/* The build is over. */
+void sched_end_load(struct sched *sched, struct build *build);
+void sched_take_loaded(struct sched *sched, uint32_t worker, const struct sched_step *step);
+void sched_take_spilled(struct sched *sched, uint32_t worker, const struct sched_step *step);
+void sched_lose_tier(struct sched *sched, uint32_t worker);
 
 #endif

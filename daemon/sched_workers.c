@@ -37,6 +37,7 @@ end_life(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarna
 
     if (w->is_ready && w->incarnation == incarnation) {
         w->is_ready = false;
+        sched_lose_tier(sched, worker);
         sched->counters.workers_lost++;
         sched_lose_worker(sched, now_us, worker, is_farewell);
     }

@@ -110,6 +110,7 @@ struct session {
     uint32_t tokens_read;               /* by the attention of the first token */
     uint32_t tokens_built;
     uint32_t tokens_copied;
+    uint32_t tokens_loaded;    /* from the host tier */
     uint32_t turn_tokens_read; /* own tokens that its first step found written */
     uint32_t preemptions, losses;
     uint32_t strikes;    /* workers that died of it alone, without progress in between */

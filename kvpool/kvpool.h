@@ -209,7 +209,7 @@ enum status kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uin
 /* The ids of such a document, borrowed as long as it is there; NULL for any other. */
 const uint32_t *kvpool_doc_ids(const struct kvpool_doc *doc);
 
-/* --- integrity (kvpool_integrity.c) ------------------------------------------------------------ */
+/* --- integrity (kvpool_integrity.c) ----------------------------------------------------------- */
 
 /* The checksum of a sealed block (kernels/kv_checksum.h); 0: not known. */
 uint64_t kvpool_block_content(const struct kvpool *pool, uint32_t block);

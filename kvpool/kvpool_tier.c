@@ -170,6 +170,24 @@ end_spill(struct kvpool *pool, struct spill *spill, uint32_t count, const uint64
     pool->may_spill = true;
 }
 
+/* Of the blocks that were copied, those that were there all along and are what was sealed: a block
+ * that has changed since is not worth a copy. */
+static uint32_t
+count_true(const struct kvpool *pool, const struct spill *spill, uint32_t count,
+           const uint64_t *sums)
+{
+    uint32_t most = count < spill->valid ? count : spill->valid;
+
+    for (uint32_t i = 0; i < most; i++) {
+        uint64_t content = kvpool_block_content(pool, spill->view.blocks[i]);
+
+        if (content != 0 && content != sums[i]) {
+            return i;
+        }
+    }
+    return most;
+}
+
 bool
 kvpool_spill_end(struct kvpool *pool, uint64_t id, uint64_t writer, uint32_t count,
                  const uint64_t *sums)
@@ -179,7 +197,7 @@ kvpool_spill_end(struct kvpool *pool, uint64_t id, uint64_t writer, uint32_t cou
         struct spill *spill = LIST_ENTRY(node, struct spill, link);
 
         if (spill->view.id == id && spill->writer == writer) {
-            end_spill(pool, spill, count < spill->valid ? count : spill->valid, sums, 0);
+            end_spill(pool, spill, count_true(pool, spill, count, sums), sums, 0);
             return true;
         }
     }

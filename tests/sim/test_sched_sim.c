@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The real scheduler through thousands of random events: requests of all sizes, cancels, deadlines,
  * clients that go, workers that answer late, fall silent, die and come back, operators who pin,
- * forget and prioritise; under each eviction policy.  sched_world checks
- * every event; here we check that in the end every request has ended and the pool is clean. */
+ * forget and prioritise, a host tier of any size whose memory changes; under each eviction policy.
+ * sched_world checks every event; here we check that in the end every request has ended and the
+ * pool is clean. */
 #include "common/htab.h"
 #include "tests/support/check_main.h"
 #include "tests/support/sched_world.h"
 
 #define EVENTS   2000
-#define RUNS     8
+#define RUNS     24
 #define REQUESTS 500
+#define SLICE    5 /* steps between two bits that flip, while what is open comes to its end */
 
 static uint64_t random_state;
 
@@ -164,6 +166,14 @@ random_event(struct world *world, struct world_config config, bool is_quiet, uin
 }
 
 static void
+spoil(struct world *world, struct world_config config)
+{
+    if (config.host_places > 0) {
+        world_spoil(world, below(config.host_places));
+    }
+}
+
+static void
 settle(struct world *world, struct world_config config)
 {
     for (uint32_t i = 0; i < config.workers; i++) {
@@ -172,7 +182,10 @@ settle(struct world *world, struct world_config config)
         }
         world_start(world, i);
     }
-    ck_assert_uint_lt(world_run(world, 200000), 200000);
+    for (uint32_t steps = 0; world_run(world, SLICE) == SLICE; steps += SLICE) {
+        ck_assert_uint_lt(steps, 200000);
+        spoil(world, config);
+    }
 }
 
 /* By hand: SIM_RUNS=1000 is two million events. */
@@ -189,6 +202,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
     unsigned long long seed = test_seed();
     uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
     uint64_t preempted = 0, requeued = 0, copies = 0, warmed = 0, stopped = 0, followed = 0;
+    uint64_t loaded = 0, bad = 0;
     uint64_t steered[WORLD_WISHES] = {0};
 
     for (uint32_t run = 0; run < runs(); run++) {
@@ -207,9 +221,13 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
             .workers = 1 + below(3),
             .seqs_max = 1 + below(8),
             .build_tokens = 1 + below(20),
+            .host_places = run % 3 == 2 ? 0 : 20 + below(200),
         };
         world = world_new(config);
         for (uint32_t i = 0; i < EVENTS; i++) {
+            if (below(8) == 0) {
+                spoil(world, config);
+            }
             random_event(world, config, i / (EVENTS / 8) % 2 == 0, &submitted, is_silent, steered);
         }
         settle(world, config);
@@ -224,14 +242,18 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         warmed += sched_counters(world_sched(world))->docs_warmed;
         stopped += sched_counters(world_sched(world))->background_stopped;
         copies += sched_counters(world_sched(world))->copies_made;
+        loaded += sched_counters(world_sched(world))->docs_loaded;
+        bad += sched_counters(world_sched(world))->loads_bad;
         world_destroy(world);
     }
     printf("ok %u, cancelled %u, deadline %u, never fits %u, full %u, failed %u; preempted %llu, "
-           "requeued %llu, copies %llu, warmed %llu, gave way %llu, followed up %llu\n",
+           "requeued %llu, copies %llu, warmed %llu, gave way %llu, followed up %llu, loaded %llu, "
+           "bad %llu\n",
            ends[SCHED_END_OK], ends[SCHED_END_CANCELLED], ends[SCHED_END_DEADLINE],
            ends[SCHED_END_NEVER_FITS], ends[SCHED_END_FULL], ends[SCHED_END_FAILED],
            (unsigned long long)preempted, (unsigned long long)requeued, (unsigned long long)copies,
-           (unsigned long long)warmed, (unsigned long long)stopped, (unsigned long long)followed);
+           (unsigned long long)warmed, (unsigned long long)stopped, (unsigned long long)followed,
+           (unsigned long long)loaded, (unsigned long long)bad);
     /* A simulation in which nothing happens proves nothing. */
     ck_assert_uint_gt(ends[SCHED_END_OK], 100);
     ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);
@@ -243,6 +265,8 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
     ck_assert_uint_gt(copies, 100);
     ck_assert_uint_gt(warmed, 0);
     ck_assert_uint_gt(followed, 0);
+    ck_assert_uint_gt(loaded, 100);
+    ck_assert_uint_gt(bad, 3);
 }
 END_TEST
 

@@ -13,6 +13,32 @@ fake_token(uint64_t request, uint32_t index)
 {
     return (uint32_t)htab_mix(request * 1000003u + index) & 0xffffu;
 }
+
+uint64_t
+fake_content(uint64_t name, uint32_t index)
+{
+    return htab_mix(name + index) | 1;
+}
+
+/* Whoever gets blocks to write may write them at once. */
+static void
+scribble(const struct fake_worker *w, const struct fake_blocks *blocks, uint64_t what)
+{
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        w->contents[blocks->ids[i]] = htab_mix(what ^ blocks->ids[i]);
+    }
+}
+
+static void
+let_go_places(const struct fake_worker *w, const struct fake_blocks *places, bool is_write)
+{
+    for (uint32_t i = 0; i < places->count; i++) {
+        ck_assert_uint_gt(w->place_uses[places->ids[i]], 0);
+        w->place_uses[places->ids[i]]--;
+        w->place_writes[places->ids[i]] -= is_write;
+    }
+}
+
 static void
 let_go_blocks(struct fake_worker *w, const struct fake_blocks *blocks, bool is_write)
 {
@@ -57,12 +83,16 @@ fake_worker_forget(struct fake_worker *w)
             mem_free(w->inbox[i]->builds[b]);
         }
         mem_free(w->inbox[i]->run);
+        mem_free(w->inbox[i]->spill);
         mem_free(w->inbox[i]);
     }
     for (uint32_t i = 0; i < w->outbox_count; i++) {
         mem_free(w->outbox[i]);
     }
-    w->run_count = w->build_count = w->inbox_count = w->outbox_count = 0;
+    for (uint32_t i = 0; i < w->spill_count; i++) {
+        mem_free(w->spills[i]);
+    }
+    w->run_count = w->build_count = w->inbox_count = w->outbox_count = w->spill_count = 0;
 }
 
 static void
@@ -82,6 +112,7 @@ end_build(struct fake_worker *w, uint32_t index)
 {
     let_go_blocks(w, &w->builds[index]->blocks, true);
     let_go_blocks(w, &w->builds[index]->read, false);
+    let_go_places(w, &w->builds[index]->places, false);
     mem_free(w->builds[index]);
     w->builds[index] = w->builds[--w->build_count];
 }
@@ -106,15 +137,18 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
     case SCHED_SEND_ASSIGN:
         for (uint32_t i = 0; i < letter->build_count; i++) {
             w->builds[w->build_count++] = letter->builds[i];
+            scribble(w, &letter->builds[i]->blocks, letter->builds[i]->id);
         }
         if (letter->run != NULL) {
             ck_assert_uint_eq(at, w->run_count);
             w->runs[w->run_count++] = letter->run;
+            scribble(w, &letter->run->own, letter->request);
         }
         break;
     case SCHED_SEND_GRANT:
         if (at < w->run_count) {
             fake_blocks_add(&w->runs[at]->own, letter->blocks.ids, letter->blocks.count);
+            scribble(w, &letter->blocks, letter->request);
         }
         break;
     case SCHED_SEND_STOP:
@@ -133,6 +167,10 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
         report->dropped[report->step.dropped_count++] = letter->build;
         break;
     }
+    case SCHED_SEND_SPILL:
+        ck_assert_uint_lt(w->spill_count, SCHED_SPILLS_MAX);
+        w->spills[w->spill_count++] = letter->spill;
+        break;
     default: ck_abort_msg("a letter of a wrong kind");
     }
     mem_free(letter);
@@ -172,9 +210,74 @@ decode(uint32_t block_tokens, struct fake_worker *w, struct fake_run *run, struc
         .own_reused = run->has_read ? 0 : run->turn_tokens,
         .finish = run->sent == run->max_tokens ? SCHED_FINISH_LENGTH : SCHED_FINISH_NONE,
     };
+    for (uint32_t i = 0; !run->has_read && i < run->read.count; i++) {
+        ck_assert_msg(run->expected[i] == 0 || run->expected[i] == w->contents[run->read.ids[i]],
+                      "request %llu reads a block that is not its document's",
+                      (unsigned long long)run->request);
+    }
     run->has_read = true;
     report->step.result_count++;
     return run->sent == run->max_tokens;
+}
+
+/* A block a step; what it is not is the end of it, and the rest is computed. */
+static bool
+load(const struct fake_worker *w, uint32_t block_tokens, struct fake_build *build,
+     struct report *report)
+{
+    uint32_t at = build->loaded, count = build->places.count;
+    bool is_good = at < count && w->host[build->places.ids[at]] == build->sums[at];
+    uint32_t tokens;
+
+    if (count == 0) {
+        return false;
+    }
+    if (is_good) {
+        w->contents[build->blocks.ids[at]] = build->sums[at];
+        build->loaded++;
+    }
+    if (is_good && build->loaded < count) {
+        return true;
+    }
+    report->loaded[report->step.loaded_count++] =
+        (struct sched_loaded){.build = build->id, .blocks = build->loaded, .copy_us = 1};
+    tokens = build->start + build->loaded * block_tokens;
+    build->done = tokens < build->n_tokens ? tokens : build->n_tokens;
+    let_go_places(w, &build->places, false);
+    build->places.count = 0;
+    return false;
+}
+
+static void
+fill_built(const struct fake_worker *w, const struct fake_build *build)
+{
+    for (uint32_t i = build->loaded; i < build->blocks.count; i++) {
+        w->contents[build->blocks.ids[i]] = fake_content(build->name, build->first + i);
+    }
+}
+
+static void
+spill_some(struct fake_worker *w, struct report *report)
+{
+    for (uint32_t i = 0; i < w->spill_count;) {
+        struct fake_spill *spill = w->spills[i];
+        uint32_t at = spill->done++;
+
+        spill->sums[at] = w->contents[spill->blocks.ids[at]];
+        w->host[spill->places.ids[at]] = spill->sums[at];
+        if (spill->done < spill->blocks.count) {
+            i++;
+            continue;
+        }
+        size_t n = report->step.spilled_count++;
+
+        memcpy(report->sums[n], spill->sums, sizeof(spill->sums));
+        report->spilled[n] = (struct sched_spilled){
+            .spill = spill->id, .sums = report->sums[n], .sum_count = spill->done};
+        let_go_places(w, &spill->places, true);
+        mem_free(spill);
+        w->spills[i] = w->spills[--w->spill_count];
+    }
 }
 
 struct report *
@@ -182,7 +285,7 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
 {
     struct report *report;
 
-    if (w->run_count + w->build_count + w->inbox_count == 0) {
+    if (w->run_count + w->build_count + w->inbox_count + w->spill_count == 0) {
         return NULL;
     }
     report = mem_zalloc(1, sizeof(*report));
@@ -193,10 +296,15 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
     for (uint32_t i = 0; i < w->build_count;) {
         struct fake_build *build = w->builds[i];
 
+        if (load(w, block_tokens, build, report)) {
+            i++;
+            continue;
+        }
         if (is_readable(w, build->waits_for, build->wait_count)) {
             build->done += build_tokens;
         }
         if (build->done >= build->n_tokens) {
+            fill_built(w, build);
             report->sealed[report->step.sealed_count++] = build->id;
             end_build(w, i);
         } else {
@@ -210,7 +318,10 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
             i++;
         }
     }
+    spill_some(w, report);
     report->step.step = ++w->steps;
+    report->step.loaded = report->loaded;
+    report->step.spilled = report->spilled;
     report->step.sealed = report->sealed;
     report->step.results = report->results;
     report->step.released = report->released;

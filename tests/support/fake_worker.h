@@ -2,7 +2,9 @@
 /* fake_worker - a worker that keeps the contract of worker.proto and computes nothing.
  *
  * It takes its letters, encodes a few tokens of each document, gives one token to each request
- * whose documents are sealed and that has room, lets go of what ended, and answers every Stop. */
+ * whose documents are sealed and that has room, lets go of what ended, and answers every Stop.  A
+ * block's contents are one word, so that whoever reads a wrong one is found; the host tier's memory
+ * is words as well, copied one a step. */
 #ifndef TESTS_SUPPORT_FAKE_WORKER_H
 #define TESTS_SUPPORT_FAKE_WORKER_H
 
@@ -27,6 +29,19 @@ struct fake_build {
     struct fake_blocks read;   /* of its source, or of what stands before it */
     uint64_t waits_for[DOCS_MAX];
     uint32_t wait_count;
+    uint64_t name;  /* of its document: what a block must hold follows from it */
+    uint32_t first; /* of the blocks that it writes, in the document */
+    uint32_t start;
+    struct fake_blocks places; /* of the host tier that it takes its first blocks from */
+    uint64_t sums[OWN_BLOCKS_MAX];
+    uint32_t loaded; /* of them, so far */
+};
+
+struct fake_spill {
+    uint64_t id;
+    struct fake_blocks blocks, places;
+    uint64_t sums[OWN_BLOCKS_MAX];
+    uint32_t done;
 };
 
 struct fake_run {
@@ -34,7 +49,8 @@ struct fake_run {
     uint32_t query, max_tokens, sent;
     struct fake_blocks own;
     struct fake_blocks read; /* blocks of its documents and of earlier turns, repeatedly */
-    uint32_t turn_tokens;    /* own tokens in the latter */
+    uint64_t expected[OWN_BLOCKS_MAX]; /* what those of documents must hold; 0: not known */
+    uint32_t turn_tokens;              /* own tokens in the latter */
     uint64_t waits_for[DOCS_MAX];
     uint32_t wait_count;
     uint32_t doc_tokens;
@@ -48,6 +64,7 @@ struct letter {
     struct fake_build *builds[DOCS_MAX];
     uint32_t build_count;
     struct fake_blocks blocks; /* GRANT */
+    struct fake_spill *spill;  /* owned; SPILL */
 };
 
 struct report {
@@ -55,6 +72,9 @@ struct report {
     struct sched_result results[WORKER_ITEMS_MAX];
     uint32_t ids[WORKER_ITEMS_MAX];
     uint64_t sealed[WORKER_ITEMS_MAX], released[WORKER_ITEMS_MAX], dropped[WORKER_ITEMS_MAX];
+    struct sched_loaded loaded[WORKER_ITEMS_MAX];
+    struct sched_spilled spilled[SCHED_SPILLS_MAX];
+    uint64_t sums[SCHED_SPILLS_MAX][OWN_BLOCKS_MAX];
 };
 
 struct fake_worker {
@@ -73,7 +93,16 @@ struct fake_worker {
     uint32_t outbox_count;
     uint16_t *uses;   /* [block_count] reads and writes that it may still do */
     uint16_t *writes; /* [block_count] */
+    struct fake_spill *spills[SCHED_SPILLS_MAX];
+    uint32_t spill_count;
+    uint16_t *place_uses;   /* [host_places] as uses, of the host tier */
+    uint16_t *place_writes; /* [host_places] */
+    uint64_t *contents;     /* [block_count] of all workers: the arena, */
+    uint64_t *host;         /* [host_places] and the host tier's memory */
 };
+
+/* What block `index` of a document holds. */
+uint64_t fake_content(uint64_t name, uint32_t index);
 
 /* The tokens of an answer depend on its request and their place alone. */
 uint32_t fake_token(uint64_t request, uint32_t index);

@@ -9,18 +9,8 @@
 
 #include "common/htab.h"
 #include "common/mem.h"
-#include "tests/support/fake_worker.h"
-
-struct world {
-    struct world_config config;
-    struct sched *sched;
-    uint64_t now_us;
-    uint64_t next_id, next_incarnation;
-    uint32_t open_count;
-    struct fake_worker workers[WORLD_WORKERS_MAX];
-    struct world_request requests[WORLD_REQUESTS_MAX];
-    uint32_t builds_started[1u << 16];
-};
+#include "kvpool/tier.h"
+#include "tests/support/sched_world_state.h"
 
 uint32_t
 world_doc_tokens(uint32_t doc)
@@ -39,216 +29,6 @@ world_doc_key(uint32_t doc)
         memcpy(key.bytes + i * sizeof(word), &word, sizeof(word));
     }
     return key;
-}
-
-/* --- who may touch which block ---------------------------------------------------------------- */
-
-static void
-use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *blocks, bool is_write)
-{
-    struct fake_worker *w = &world->workers[worker];
-
-    for (uint32_t i = 0; i < blocks->count; i++) {
-        uint32_t block = blocks->ids[i];
-
-        ck_assert_uint_lt(block, world->config.block_count);
-        for (uint32_t v = 0; v < WORLD_WORKERS_MAX; v++) {
-            const struct fake_worker *other = &world->workers[v];
-
-            if (is_write) {
-                /* What a silent worker reads does not matter: its results are dropped. */
-                ck_assert_msg(other->writes[block] == 0
-                                  && (!other->is_heard || !other->uses[block]),
-                              "block %u given out while in use", block);
-            } else {
-                ck_assert_msg(v == worker || other->writes[block] == 0,
-                              "block %u read while another worker writes it", block);
-            }
-        }
-        w->uses[block]++;
-        w->writes[block] += is_write;
-    }
-}
-
-/* --- actions ---------------------------------------------------------------------------------- */
-
-/* A copy reads its source; with full attention a document reads those before it. */
-static void
-copy_reads(const struct session *session, const struct sched_build *from, struct fake_build *build)
-{
-    fake_blocks_add(&build->read, from->source_blocks, from->source_count);
-    if (from->source_build != 0) {
-        build->waits_for[build->wait_count++] = from->source_build;
-    }
-    for (uint32_t i = 0; i < from->context_segments; i++) {
-        const struct sched_segment *segment = &session->segments[i];
-
-        fake_blocks_add(&build->read, segment->blocks, segment->block_count);
-        if (segment->build != 0) {
-            build->waits_for[build->wait_count++] = segment->build;
-        }
-    }
-}
-
-static void
-copy_builds(struct world *world, const struct sched_action *action, struct letter *letter)
-{
-    const struct session *session = action->session;
-
-    for (uint32_t i = 0; i < action->build_count; i++) {
-        const struct sched_build *from = &session->builds[i];
-        struct fake_build *build = mem_zalloc(1, sizeof(*build));
-        uint32_t first = from->start / world->config.block_tokens;
-
-        ck_assert_uint_eq(from->start % world->config.block_tokens, 0);
-        ck_assert_uint_lt(from->start, from->n_tokens);
-        build->id = from->build;
-        build->done = from->start;
-        build->n_tokens = from->n_tokens;
-        fake_blocks_add(&build->blocks, from->blocks + first, from->block_count - first);
-        copy_reads(session, from, build);
-        use_blocks(world, action->worker, &build->blocks, true);
-        use_blocks(world, action->worker, &build->read, false);
-        world->builds_started[from->ids[0]] += from->source_count == 0;
-        letter->builds[letter->build_count++] = build;
-    }
-}
-
-static struct fake_run *
-copy_run(struct world *world, const struct sched_action *action)
-{
-    const struct session *session = action->session;
-    struct world_request *request = &world->requests[session->id];
-    struct fake_run *run = mem_zalloc(1, sizeof(*run));
-    uint32_t offset = 0;
-
-    run->request = session->id;
-    run->query = tokens_count(session->prompt.query);
-    run->max_tokens = session->prompt.sampling.max_tokens;
-    run->sent = session->sent_count;
-    ck_assert_uint_eq(run->sent, request->tokens);
-    ck_assert_uint_eq(run->sent, session->sent_text_bytes);
-    for (uint32_t i = 0; i < run->sent; i++) {
-        ck_assert_uint_eq(session->sent_ids[i], fake_token(run->request, i));
-    }
-    for (uint32_t i = 0; i < session->segment_count; i++) {
-        const struct sched_segment *segment = &session->segments[i];
-
-        ck_assert_uint_eq(segment->offset, session->prompt.reuse == REUSE_REENCODE ? 0 : offset);
-        offset += segment->n_tokens;
-        fake_blocks_add(&run->read, segment->blocks, segment->block_count);
-        if (segment->build != 0) {
-            run->waits_for[run->wait_count++] = segment->build;
-        }
-    }
-    run->doc_tokens = offset;
-    fake_blocks_add(&run->own, action->blocks, action->block_count);
-    run->turn_tokens = session->turn_tokens;
-    ck_assert_uint_eq(run->turn_tokens, session->turn_block_count * world->config.block_tokens);
-    ck_assert_uint_lt(run->turn_tokens, run->query + run->sent);
-    fake_blocks_add(&run->read, session->turn_blocks, session->turn_block_count);
-    ck_assert_uint_ge(run->own.count * world->config.block_tokens + run->turn_tokens,
-                      run->query + run->sent);
-    use_blocks(world, action->worker, &run->own, true);
-    use_blocks(world, action->worker, &run->read, false);
-    request->assigns++;
-    request->last_worker = action->worker;
-    return run;
-}
-
-static void
-check_not_oldest(struct world *world, const struct session *stopped)
-{
-    bool has_older = false;
-
-    if (stopped->state != SESSION_PREEMPTING) {
-        return;
-    }
-    for (const struct session *s = sched_next_session(world->sched, NULL); s != NULL;
-         s = sched_next_session(world->sched, s)) {
-        has_older |= s->state == SESSION_RUNNING && s->order < stopped->order;
-    }
-    ck_assert_msg(has_older, "the oldest running request %llu was preempted",
-                  (unsigned long long)stopped->id);
-}
-
-/* Not if its end crosses this message: a worker drops a Grant for what it has finished. */
-static bool
-still_runs(const struct fake_worker *w, uint64_t request)
-{
-    for (uint32_t i = 0; i < w->inbox_count; i++) {
-        if (w->inbox[i]->run != NULL && w->inbox[i]->request == request) {
-            return true;
-        }
-    }
-    return fake_worker_find_run(w, request) < w->run_count;
-}
-
-static void
-send_letter(struct world *world, const struct sched_action *action)
-{
-    struct fake_worker *w = &world->workers[action->worker];
-    struct letter *letter = mem_zalloc(1, sizeof(*letter));
-
-    ck_assert(w->is_heard && w->incarnation == action->incarnation);
-    ck_assert_uint_lt(w->inbox_count, WORKER_ITEMS_MAX);
-    letter->kind = action->kind;
-    letter->request = action->request;
-    letter->build = action->build;
-    if (action->kind == SCHED_SEND_ASSIGN) {
-        copy_builds(world, action, letter);
-        world->requests[action->request].last_worker = action->worker;
-        letter->run = action->is_builds_only ? NULL : copy_run(world, action);
-    } else if (action->kind == SCHED_SEND_GRANT) {
-        if (still_runs(w, action->request)) {
-            fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
-            use_blocks(world, action->worker, &letter->blocks, true);
-        }
-    } else if (action->kind == SCHED_SEND_STOP) {
-        world->requests[action->request].stops_seen++;
-        check_not_oldest(world, action->session);
-    }
-    w->inbox[w->inbox_count++] = letter;
-}
-
-static void
-receive_tokens(struct world *world, uint64_t id, const struct sched_result *result)
-{
-    struct world_request *request = &world->requests[id];
-
-    ck_assert(!request->is_ended);
-    for (size_t i = 0; i < result->id_count; i++) {
-        ck_assert_uint_eq(result->ids[i], fake_token(id, request->tokens));
-        request->tokens++;
-    }
-}
-
-static void
-obey(struct world *world)
-{
-    size_t count;
-    const struct sched_action *action = sched_take_actions(world->sched, &count);
-
-    for (const struct sched_action *end = action + count; action < end; action++) {
-        struct world_request *request = &world->requests[action->request];
-
-        switch (action->kind) {
-        case SCHED_REPLY_CHUNK: receive_tokens(world, action->request, action->result); break;
-        case SCHED_REPLY_END:
-            if (action->result != NULL) {
-                receive_tokens(world, action->request, action->result);
-            }
-            ck_assert_msg(!request->is_ended, "request %llu ended twice",
-                          (unsigned long long)action->request);
-            request->is_ended = true;
-            world->open_count--;
-            request->end = action->end;
-            request->usage = action->usage;
-            (void)snprintf(request->message, sizeof(request->message), "%s", action->message);
-            break;
-        default: send_letter(world, action); break;
-        }
-    }
 }
 
 /* --- the world -------------------------------------------------------------------------------- */
@@ -271,11 +51,18 @@ world_new(struct world_config config)
     ck_assert_uint_le(config.workers, WORLD_WORKERS_MAX);
     world->config = config;
     world->now_us = 1;
+    world->contents = mem_zalloc(config.block_count, sizeof(uint64_t));
+    world->host = mem_zalloc(config.host_places, sizeof(uint64_t));
     for (uint32_t i = 0; i < WORLD_WORKERS_MAX; i++) {
         world->workers[i].uses = mem_zalloc(config.block_count, sizeof(uint16_t));
         world->workers[i].writes = mem_zalloc(config.block_count, sizeof(uint16_t));
+        world->workers[i].place_uses = mem_zalloc(config.host_places, sizeof(uint16_t));
+        world->workers[i].place_writes = mem_zalloc(config.host_places, sizeof(uint16_t));
+        world->workers[i].contents = world->contents;
+        world->workers[i].host = world->host;
     }
     ck_assert_int_eq(sched_new(&sched_config, &world->sched), ST_OK);
+    sched_use_host_tier(world->sched, config.host_places, NULL);
     ck_assert_int_eq(sched_set_pool(world->sched, config.block_count), ST_OK);
     for (uint32_t i = 0; i < config.workers; i++) {
         world_start(world, i);
@@ -294,7 +81,11 @@ world_destroy(struct world *world)
         fake_worker_forget(&world->workers[i]);
         mem_free(world->workers[i].uses);
         mem_free(world->workers[i].writes);
+        mem_free(world->workers[i].place_uses);
+        mem_free(world->workers[i].place_writes);
     }
+    mem_free(world->contents);
+    mem_free(world->host);
     mem_free(world);
 }
 
@@ -315,7 +106,7 @@ world_pass(struct world *world, uint64_t us)
 {
     world->now_us += us;
     sched_tick(world->sched, world->now_us);
-    obey(world);
+    world_obey(world);
 }
 
 static struct tokens *
@@ -379,7 +170,7 @@ world_submit(struct world *world, struct world_ask ask)
     world->now_us++;
     world->open_count++;
     sched_submit(world->sched, world->now_us, &submit);
-    obey(world);
+    world_obey(world);
     return id;
 }
 
@@ -402,7 +193,7 @@ world_warm(struct world *world, uint32_t doc, bool may_evict)
     };
     world->open_count++;
     sched_submit_background(world->sched, ++world->now_us, &submit, may_evict);
-    obey(world);
+    world_obey(world);
     return id;
 }
 
@@ -411,7 +202,7 @@ world_cancel(struct world *world, uint64_t id, bool is_client_gone)
 {
     bool was_open = sched_cancel(world->sched, ++world->now_us, id, is_client_gone);
 
-    obey(world);
+    world_obey(world);
     return was_open;
 }
 
@@ -420,6 +211,7 @@ world_get(const struct world *world, uint64_t id)
 {
     return &world->requests[id];
 }
+
 void
 world_work(struct world *world, uint32_t worker)
 {
@@ -447,7 +239,7 @@ world_deliver(struct world *world, uint32_t worker)
         bool is_whole = sched_worker_step(world->sched, ++world->now_us, worker, w->incarnation,
                                           &w->outbox[i]->step);
 
-        obey(world);
+        world_obey(world);
         if (!is_whole) {
             ck_assert(w->is_missing_one);
             world_silence(world, worker);
@@ -465,7 +257,7 @@ world_repeat(struct world *world, uint32_t worker)
     if (w->outbox_count > 0 && !w->is_missing_one) {
         ck_assert(sched_worker_step(world->sched, ++world->now_us, worker, w->incarnation,
                                     &w->outbox[0]->step));
-        obey(world);
+        world_obey(world);
     }
 }
 
@@ -513,7 +305,13 @@ void
 world_evict(struct world *world, uint32_t blocks)
 {
     (void)sched_evict(world->sched, ++world->now_us, blocks);
-    obey(world);
+    world_obey(world);
+}
+
+void
+world_spoil(struct world *world, uint32_t place)
+{
+    world->host[place] += 2;
 }
 
 enum status
@@ -529,7 +327,7 @@ world_steer(struct world *world, enum world_wish wish, uint32_t doc, uint32_t nu
     case WORLD_FORGET: st = sched_forget(world->sched, world->now_us, &key); break;
     default: st = sched_prioritize(world->sched, &key, number % 101); break;
     }
-    obey(world);
+    world_obey(world);
     return st;
 }
 
@@ -548,7 +346,10 @@ world_start(struct world *world, uint32_t worker)
     w->incarnation = ++world->next_incarnation;
     sched_worker_ready(world->sched, ++world->now_us, worker, w->incarnation,
                        world->config.seqs_max);
-    obey(world);
+    if (world->config.host_places > 0) {
+        sched_worker_use_tier(world->sched, worker);
+    }
+    world_obey(world);
 }
 
 void
@@ -558,7 +359,7 @@ world_silence(struct world *world, uint32_t worker)
 
     w->is_heard = false;
     sched_worker_lost(world->sched, ++world->now_us, worker, w->incarnation);
-    obey(world);
+    world_obey(world);
 }
 
 void
@@ -568,7 +369,7 @@ world_farewell(struct world *world, uint32_t worker)
 
     w->is_heard = false;
     sched_worker_left(world->sched, ++world->now_us, worker, w->incarnation);
-    obey(world);
+    world_obey(world);
     world_kill(world, worker);
 }
 
@@ -581,9 +382,11 @@ world_kill(struct world *world, uint32_t worker)
     w->is_heard = false;
     memset(w->uses, 0, world->config.block_count * sizeof(w->uses[0]));
     memset(w->writes, 0, world->config.block_count * sizeof(w->writes[0]));
+    memset(w->place_uses, 0, world->config.host_places * sizeof(w->place_uses[0]));
+    memset(w->place_writes, 0, world->config.host_places * sizeof(w->place_writes[0]));
     fake_worker_forget(w);
     sched_worker_gone(world->sched, ++world->now_us, worker, w->incarnation);
-    obey(world);
+    world_obey(world);
 }
 
 bool
@@ -626,5 +429,13 @@ world_check_clean(struct world *world)
     while (kvpool_next_doc(sched_pool(world->sched), &cursor, &info)) {
         ck_assert_uint_eq(info.references, 0);
         ck_assert(!info.is_building);
+    }
+    if (kvpool_tier(sched_pool(world->sched)) != NULL) {
+        struct tier *tier = kvpool_tier(sched_pool(world->sched));
+        struct tier_stats tier_stats;
+
+        tier->ops->check(tier);
+        tier->ops->stat(tier, &tier_stats);
+        ck_assert_uint_eq(tier_stats.places_quarantined + tier_stats.places_writing, 0);
     }
 }

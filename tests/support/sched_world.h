@@ -8,6 +8,9 @@
  *   - a block is never given out while a living worker may still write it for somebody else;
  *   - a request's tokens arrive in order, none lost, none twice, over preemptions and lost workers;
  *   - a request ends once;
+ *   - whoever reads a document's block finds there what was computed for it, also when it has been
+ *   in
+ *     the host tier meanwhile, whose memory may be spoiled at any time;
  *   - the oldest running request is not preempted;
  *   - the pool's own invariants. */
 #ifndef TESTS_SUPPORT_SCHED_WORLD_H
@@ -27,6 +30,7 @@ struct world;
 struct world_config {
     uint32_t block_count, block_tokens, reserve_tokens, waiting_max, context_max;
     uint32_t workers, seqs_max;
+    uint32_t host_places;                  /* of the host tier; 0: none */
     uint32_t build_tokens;                 /* of each document a step */
     const struct evict_policy_ops *policy; /* NULL: lru */
     bool is_quiet;                         /* no invariant checks: for the benchmark */
@@ -69,6 +73,8 @@ struct dockey world_doc_key(uint32_t doc);
 uint64_t world_submit(struct world *world, struct world_ask ask);
 /* Offers a document to be encoded in idle time; its end is that of the request returned. */
 uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
+/* A bit of the host tier's memory flips. */
+void world_spoil(struct world *world, uint32_t place);
 /* What operators do to a document: pin it (for ttl_us, 0: until unpinned), unpin it, forget it,
  * give it another priority.  Refusals are fine; what was refused had no effect. */
 enum world_wish {

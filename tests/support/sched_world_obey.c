@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "common/mem.h"
+#include "tests/support/sched_world_state.h"
+
+/* --- who may touch which block ---------------------------------------------------------------- */
+
+static void
+use_blocks(struct world *world, uint32_t worker, const struct fake_blocks *blocks, bool is_write)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        uint32_t block = blocks->ids[i];
+
+        ck_assert_uint_lt(block, world->config.block_count);
+        for (uint32_t v = 0; v < WORLD_WORKERS_MAX; v++) {
+            const struct fake_worker *other = &world->workers[v];
+
+            if (is_write) {
+                /* What a silent worker reads does not matter: its results are dropped. */
+                ck_assert_msg(other->writes[block] == 0
+                                  && (!other->is_heard || !other->uses[block]),
+                              "block %u given out while in use", block);
+            } else {
+                ck_assert_msg(v == worker || other->writes[block] == 0,
+                              "block %u read while another worker writes it", block);
+            }
+        }
+        w->uses[block]++;
+        w->writes[block] += is_write;
+    }
+}
+
+static void
+use_places(struct world *world, uint32_t worker, const struct fake_blocks *places, bool is_write)
+{
+    for (uint32_t i = 0; i < places->count; i++) {
+        uint32_t place = places->ids[i];
+
+        ck_assert_uint_lt(place, world->config.host_places);
+        for (uint32_t v = 0; v < WORLD_WORKERS_MAX; v++) {
+            const struct fake_worker *other = &world->workers[v];
+
+            ck_assert_msg(other->place_writes[place] == 0
+                              && (!is_write || !other->is_heard || other->place_uses[place] == 0),
+                          "place %u given out while in use", place);
+        }
+        world->workers[worker].place_uses[place]++;
+        world->workers[worker].place_writes[place] += is_write;
+    }
+}
+
+/* --- actions ---------------------------------------------------------------------------------- */
+
+/* A copy reads its source; with full attention a document reads those before it. */
+static void
+copy_reads(const struct session *session, const struct sched_build *from, struct fake_build *build)
+{
+    fake_blocks_add(&build->read, from->source_blocks, from->source_count);
+    if (from->source_build != 0) {
+        build->waits_for[build->wait_count++] = from->source_build;
+    }
+    for (uint32_t i = 0; i < from->context_segments; i++) {
+        const struct sched_segment *segment = &session->segments[i];
+
+        fake_blocks_add(&build->read, segment->blocks, segment->block_count);
+        if (segment->build != 0) {
+            build->waits_for[build->wait_count++] = segment->build;
+        }
+    }
+}
+
+static uint64_t
+name_of_build(const struct session *session, uint64_t build)
+{
+    for (uint32_t i = 0; i < session->want_count; i++) {
+        const struct kvpool_want *want = &session->wants[i];
+
+        if (want->doc != NULL && kvpool_doc_generation(want->doc) == build) {
+            return dockey_hash(kvpool_doc_key(want->doc));
+        }
+    }
+    ck_abort_msg("a build that its session does not want");
+    return 0;
+}
+
+static void
+copy_load(struct world *world, uint32_t worker, const struct kvpool_load *load,
+          struct fake_build *build)
+{
+    if (load != NULL) {
+        fake_blocks_add(&build->places, load->places, load->count);
+        memcpy(build->sums, load->sums, load->count * sizeof(build->sums[0]));
+        ck_assert_uint_le(load->count, build->blocks.count);
+        use_places(world, worker, &build->places, false);
+    }
+}
+
+static void
+copy_builds(struct world *world, const struct sched_action *action, struct letter *letter)
+{
+    const struct session *session = action->session;
+
+    for (uint32_t i = 0; i < action->build_count; i++) {
+        const struct sched_build *from = &session->builds[i];
+        struct fake_build *build = mem_zalloc(1, sizeof(*build));
+        uint32_t first = from->start / world->config.block_tokens;
+
+        ck_assert_uint_eq(from->start % world->config.block_tokens, 0);
+        ck_assert_uint_lt(from->start, from->n_tokens);
+        build->id = from->build;
+        build->done = build->start = from->start;
+        build->first = first;
+        build->name = name_of_build(session, from->build);
+        build->n_tokens = from->n_tokens;
+        fake_blocks_add(&build->blocks, from->blocks + first, from->block_count - first);
+        copy_reads(session, from, build);
+        copy_load(world, action->worker, from->load, build);
+        use_blocks(world, action->worker, &build->blocks, true);
+        use_blocks(world, action->worker, &build->read, false);
+        world->builds_started[from->ids[0]] += from->source_count == 0;
+        letter->builds[letter->build_count++] = build;
+    }
+}
+
+static struct fake_run *
+copy_run(struct world *world, const struct sched_action *action)
+{
+    const struct session *session = action->session;
+    struct world_request *request = &world->requests[session->id];
+    struct fake_run *run = mem_zalloc(1, sizeof(*run));
+    uint32_t offset = 0;
+
+    run->request = session->id;
+    run->query = tokens_count(session->prompt.query);
+    run->max_tokens = session->prompt.sampling.max_tokens;
+    run->sent = session->sent_count;
+    ck_assert_uint_eq(run->sent, request->tokens);
+    ck_assert_uint_eq(run->sent, session->sent_text_bytes);
+    for (uint32_t i = 0; i < run->sent; i++) {
+        ck_assert_uint_eq(session->sent_ids[i], fake_token(run->request, i));
+    }
+    for (uint32_t i = 0; i < session->segment_count; i++) {
+        const struct sched_segment *segment = &session->segments[i];
+
+        ck_assert_uint_eq(segment->offset, session->prompt.reuse == REUSE_REENCODE ? 0 : offset);
+        offset += segment->n_tokens;
+        for (uint32_t b = 0; b < segment->block_count; b++) {
+            run->expected[run->read.count + b] =
+                fake_content(dockey_hash(&session->wants[i].key), b);
+        }
+        fake_blocks_add(&run->read, segment->blocks, segment->block_count);
+        if (segment->build != 0) {
+            run->waits_for[run->wait_count++] = segment->build;
+        }
+    }
+    run->doc_tokens = offset;
+    fake_blocks_add(&run->own, action->blocks, action->block_count);
+    run->turn_tokens = session->turn_tokens;
+    ck_assert_uint_eq(run->turn_tokens, session->turn_block_count * world->config.block_tokens);
+    ck_assert_uint_lt(run->turn_tokens, run->query + run->sent);
+    fake_blocks_add(&run->read, session->turn_blocks, session->turn_block_count);
+    ck_assert_uint_ge(run->own.count * world->config.block_tokens + run->turn_tokens,
+                      run->query + run->sent);
+    use_blocks(world, action->worker, &run->own, true);
+    use_blocks(world, action->worker, &run->read, false);
+    request->assigns++;
+    request->last_worker = action->worker;
+    return run;
+}
+
+static void
+check_not_oldest(struct world *world, const struct session *stopped)
+{
+    bool has_older = false;
+
+    if (stopped->state != SESSION_PREEMPTING) {
+        return;
+    }
+    for (const struct session *s = sched_next_session(world->sched, NULL); s != NULL;
+         s = sched_next_session(world->sched, s)) {
+        has_older |= s->state == SESSION_RUNNING && s->order < stopped->order;
+    }
+    ck_assert_msg(has_older, "the oldest running request %llu was preempted",
+                  (unsigned long long)stopped->id);
+}
+
+/* Not if its end crosses this message: a worker drops a Grant for what it has finished. */
+static bool
+still_runs(const struct fake_worker *w, uint64_t request)
+{
+    for (uint32_t i = 0; i < w->inbox_count; i++) {
+        if (w->inbox[i]->run != NULL && w->inbox[i]->request == request) {
+            return true;
+        }
+    }
+    return fake_worker_find_run(w, request) < w->run_count;
+}
+
+static void
+send_letter(struct world *world, const struct sched_action *action)
+{
+    struct fake_worker *w = &world->workers[action->worker];
+    struct letter *letter = mem_zalloc(1, sizeof(*letter));
+
+    ck_assert(w->is_heard && w->incarnation == action->incarnation);
+    ck_assert_uint_lt(w->inbox_count, WORKER_ITEMS_MAX);
+    letter->kind = action->kind;
+    letter->request = action->request;
+    letter->build = action->build;
+    if (action->kind == SCHED_SEND_SPILL) {
+        letter->spill = mem_zalloc(1, sizeof(*letter->spill));
+        letter->spill->id = action->spill;
+        fake_blocks_add(&letter->spill->blocks, action->blocks, action->block_count);
+        fake_blocks_add(&letter->spill->places, action->places, action->block_count);
+        use_places(world, action->worker, &letter->spill->places, true);
+    } else if (action->kind == SCHED_SEND_ASSIGN) {
+        copy_builds(world, action, letter);
+        world->requests[action->request].last_worker = action->worker;
+        letter->run = action->is_builds_only ? NULL : copy_run(world, action);
+    } else if (action->kind == SCHED_SEND_GRANT) {
+        if (still_runs(w, action->request)) {
+            fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
+            use_blocks(world, action->worker, &letter->blocks, true);
+        }
+    } else if (action->kind == SCHED_SEND_STOP) {
+        world->requests[action->request].stops_seen++;
+        check_not_oldest(world, action->session);
+    }
+    w->inbox[w->inbox_count++] = letter;
+}
+
+static void
+receive_tokens(struct world *world, uint64_t id, const struct sched_result *result)
+{
+    struct world_request *request = &world->requests[id];
+
+    ck_assert(!request->is_ended);
+    for (size_t i = 0; i < result->id_count; i++) {
+        ck_assert_uint_eq(result->ids[i], fake_token(id, request->tokens));
+        request->tokens++;
+    }
+}
+
+void
+world_obey(struct world *world)
+{
+    size_t count;
+    const struct sched_action *action = sched_take_actions(world->sched, &count);
+
+    for (const struct sched_action *end = action + count; action < end; action++) {
+        struct world_request *request = &world->requests[action->request];
+
+        switch (action->kind) {
+        case SCHED_REPLY_CHUNK: receive_tokens(world, action->request, action->result); break;
+        case SCHED_REPLY_END:
+            if (action->result != NULL) {
+                receive_tokens(world, action->request, action->result);
+            }
+            ck_assert_msg(!request->is_ended, "request %llu ended twice",
+                          (unsigned long long)action->request);
+            request->is_ended = true;
+            world->open_count--;
+            request->end = action->end;
+            request->usage = action->usage;
+            (void)snprintf(request->message, sizeof(request->message), "%s", action->message);
+            break;
+        default: send_letter(world, action); break;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sched_world_state - what the files of the world share; nobody else includes this.
+ *
+ *   sched_world.c       clients, clock, lives of workers
+ *   sched_world_obey.c  the scheduler's actions carried out, and what is checked on the way */
+#ifndef TESTS_SUPPORT_SCHED_WORLD_STATE_H
+#define TESTS_SUPPORT_SCHED_WORLD_STATE_H
+
+#include "tests/support/fake_worker.h"
+#include "tests/support/sched_world.h"
+
+struct world {
+    struct world_config config;
+    struct sched *sched;
+    uint64_t now_us;
+    uint64_t next_id, next_incarnation;
+    uint32_t open_count;
+    struct fake_worker workers[WORLD_WORKERS_MAX];
+    uint64_t *contents; /* [block_count] */
+    uint64_t *host;     /* [host_places] */
+    struct world_request requests[WORLD_REQUESTS_MAX];
+    uint32_t builds_started[1u << 16];
+};
+
+void world_obey(struct world *world);
+
+#endif
