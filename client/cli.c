@@ -33,6 +33,9 @@ has_word(const char *words, const char *word)
 static bool
 takes_option(const struct cli *cli, const struct cli_command *command, const char *name)
 {
+    if (command != NULL && command->options == NULL) {
+        return false;
+    }
     return has_word(cli->common, name) || (command != NULL && has_word(command->options, name));
 }
 
@@ -349,11 +352,26 @@ run(const struct cli *cli, struct cli_args *args)
     return args->command->run(args);
 }
 
+/* The command whose arguments are not ours to read, if the line begins with one. */
+static const struct cli_command *
+find_foreign(const struct cli *cli, int argc, char **argv)
+{
+    size_t words;
+    const struct cli_command *command = argc < 2 ? NULL : find_command(cli, argv + 1, 1, &words);
+
+    return command != NULL && command->options == NULL ? command : NULL;
+}
+
 int
 cli_main(const struct cli *cli, int argc, char **argv)
 {
-    struct cli_args args = {.cli = cli};
+    struct cli_args args = {.cli = cli, .command = find_foreign(cli, argc, argv)};
 
+    if (args.command != NULL) {
+        args.operands = argv + 2;
+        args.operand_count = (size_t)argc - 2;
+        return args.command->run(&args);
+    }
     if (parse_options(cli, argc, argv, &args) != ST_OK) {
         return usage_error(cli, status_detail());
     }

@@ -44,8 +44,9 @@ struct cli_command {
     const char *operands; /* "KEY...", or "" */
     size_t operands_min;
     size_t operands_max;
-    const char
-        *options; /* names, space-separated, of the options it takes beside the common ones */
+    /* Names, space-separated, of the options it takes beside the common ones.  NULL: all that
+     * follows its name, which is then the first word of the line, is another program's. */
+    const char *options;
     const char *help;
     cli_run_fn run;
 };

@@ -429,8 +429,8 @@ read_line(struct conf conf, char *line)
     return conf_set(conf, trim(name), unquote(trim(equals + 1)));
 }
 
-static enum status
-read_lines(struct conf conf, const char *path, FILE *file)
+enum status
+conf_read_lines(struct conf conf, const char *path, FILE *file)
 {
     char line[CONF_LINE_BYTES_MAX];
     unsigned number = 0;
@@ -475,7 +475,7 @@ conf_read_file(struct conf conf, const char *path)
     if (file == NULL) {
         return ERR(ST_SYSTEM, "%s: %s", path, strerror(errno));
     }
-    st = read_lines(conf, path, file);
+    st = conf_read_lines(conf, path, file);
     (void)fclose(file);
     return st;
 }
@@ -654,8 +654,8 @@ print_string(const char *text, FILE *out)
     (void)fprintf(out, needs_quotes ? "\"%s\"" : "%s", text);
 }
 
-static void
-print_value(struct conf conf, const struct conf_option *option, FILE *out)
+void
+conf_print_value(struct conf conf, const struct conf_option *option, FILE *out)
 {
     const void *slot = slot_of(conf, option);
     char text[CONF_NUMBER_BYTES];
@@ -685,7 +685,7 @@ conf_print_sample(struct conf conf, FILE *out)
             continue;
         }
         (void)fprintf(out, "\n%s = ", option->name);
-        print_value(conf, option, out);
+        conf_print_value(conf, option, out);
         (void)fputc('\n', out);
     }
 }

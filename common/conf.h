@@ -53,6 +53,9 @@ enum status conf_defaults(struct conf conf);
 /* Reads FILE over the current values.  ST_INVALID names file, line, key and limit; ST_SYSTEM. */
 enum status conf_read_file(struct conf conf, const char *path);
 
+/* The same from an open file; errors call it `path`. */
+enum status conf_read_lines(struct conf conf, const char *path, FILE *file);
+
 /* Parses argv[1..]; leaves non-options to the caller: *first_operand_out is the index of the first
  * (argc if none).  "--" ends the options; an operand ends them too.  --help, --version, --config
  * FILE and --print-config belong to every process: they are passed over here, and found by
@@ -77,6 +80,9 @@ const char *conf_config_path(int argc, char **argv);
  * conf_read_file of that file gives the same values; an unset string stays a comment. */
 void conf_print_help(struct conf conf, FILE *out);
 void conf_print_sample(struct conf conf, FILE *out);
+
+/* An option's value as such a file has it; a string must be set. */
+void conf_print_value(struct conf conf, const struct conf_option *option, FILE *out);
 
 /* Frees the strings. */
 void conf_deinit(struct conf conf);

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@ static const int level_priorities[] = {3, 4, 6, 7, 7};
 static const char *process_name = "kvasir";
 static atomic_int lowest_level = LOG_LEVEL_INFO;
 static int has_journal;
+static log_tap_fn tap;
+static void *tap_arg;
+static atomic_int tap_level = -1;
 
 void
 log_init(const char *process, enum log_level level)
@@ -29,6 +33,25 @@ void
 log_set_level(enum log_level level)
 {
     atomic_store(&lowest_level, (int)level);
+}
+
+void
+log_set_tap(log_tap_fn fn, void *arg)
+{
+    tap = fn;
+    tap_arg = arg;
+}
+
+void
+log_set_tap_level(int level)
+{
+    atomic_store(&tap_level, level);
+}
+
+const char *
+log_level_name(enum log_level level)
+{
+    return level_names[level];
 }
 
 int
@@ -47,10 +70,12 @@ log_event(enum log_level level, const char *event, const char *fmt, ...)
 {
     char line[LOG_LINE_BYTES];
     va_list args;
+    bool is_printed = (int)level <= atomic_load(&lowest_level);
+    bool is_tapped = (int)level <= atomic_load(&tap_level);
     int used;
     int more;
 
-    if ((int)level > atomic_load(&lowest_level)) {
+    if (!is_printed && !is_tapped) {
         return;
     }
     if (has_journal) {
@@ -65,6 +90,12 @@ log_event(enum log_level level, const char *event, const char *fmt, ...)
     more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, fmt, args);
     va_end(args);
     if (more < 0) {
+        return;
+    }
+    if (is_tapped) {
+        tap(tap_arg, level, event, line + used);
+    }
+    if (!is_printed) {
         return;
     }
     used += more;

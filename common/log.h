@@ -20,6 +20,16 @@ void log_init(const char *process, enum log_level level);
 
 void log_set_level(enum log_level level);
 
+/* Somebody else who hears of every event up to a level, printed or not; -1: of none, as at first.
+ * `detail` is what stands behind the event word; borrowed for the call, which may come from any
+ * thread.  Set before other threads start. */
+typedef void (*log_tap_fn)(void *arg, enum log_level level, const char *event, const char *detail);
+void log_set_tap(log_tap_fn tap, void *arg);
+void log_set_tap_level(int level);
+
+/* The name of a level. */
+const char *log_level_name(enum log_level level);
+
 /* Parses "error".."trace"; returns -1 for anything else. */
 int log_level_parse(const char *text);
 

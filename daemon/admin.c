@@ -465,6 +465,9 @@ admin_call(struct kvasird *d, struct call *call, const ProtobufCMessage *request
     case METHOD_EVICT: evict(d, call, (const Kvasir__V1__EvictRequest *)request); break;
     case METHOD_DRAIN: drain(d, call, (const Kvasir__V1__DrainRequest *)request); break;
     case METHOD_CONFIG: send_config(d, call); break;
+    case METHOD_RELOAD: reload_call(d, call, (const Kvasir__V1__ReloadRequest *)request); break;
+    case METHOD_EXPLAIN: explain_call(d, call, (const Kvasir__V1__ExplainRequest *)request); break;
+    case METHOD_EVENTS: news_listen(d, call, (const Kvasir__V1__EventsRequest *)request); break;
     case METHOD_WHATIF: insight_what_if(d, call, (const Kvasir__V1__WhatIfRequest *)request); break;
     default:
         deliver_reply(d, call, RPC_UNIMPLEMENTED, "this daemon does not serve the method", 0, NULL,

@@ -224,9 +224,10 @@ adopt_new_pool(struct kvasird *d, const struct handoff_event *event)
     describe_pool(d, event, &pool);
     handoff_arena_fds(d->handoff, fds);
     st = estate_make(&pool, fds, &d->estate);
-    if (st != ST_OK) { /* it serves all the same, for one life */
-        log_warn("pool_not_kept", "status=%s detail=\"%s\", it will end with this process",
-                 status_name(st), status_detail());
+    if (st != ST_OK || !d->estate.is_kept) { /* it serves all the same, for one life */
+        log_warn("pool_not_kept", "detail=\"%s\", it will end with this process", status_detail());
+    }
+    if (st != ST_OK) {
         return;
     }
     sched_use_catalog(d->sched, d->estate.catalog);

@@ -428,8 +428,8 @@ make_document_usages(const struct session *session, Kvasir__V1__DocumentUsage **
     return usages;
 }
 
-static void
-fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage)
+void
+deliver_fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage)
 {
     wire->has_prompt_tokens = wire->has_query_tokens = wire->has_completion_tokens = true;
     wire->has_tokens_reused = wire->has_tokens_built = wire->has_tokens_padded = true;
@@ -465,8 +465,9 @@ reply_answer(struct kvasird *d, struct call *call, const struct sched_action *ac
     fill_tokens(&reply, action->result);
     reply.has_finish = true;
     reply.finish = (Kvasir__V1__FinishReason)action->result->finish;
-    fill_usage(&usage, &action->usage);
-    usage.has_reuse = true;
+    deliver_fill_usage(&usage, &action->usage);
+    usage.has_reuse = usage.has_request = true;
+    usage.request = action->request;
     usage.reuse = (Kvasir__V1__ReuseMode)(action->session->prompt.reuse + 1);
     if (usages != NULL) { /* without memory for the list the numbers above are still true */
         usage.n_documents = action->session->prompt.document_count;
@@ -513,6 +514,12 @@ reply_end(struct kvasird *d, const struct sched_action *action)
     if (call == NULL) {
         (void)corpus_take_end(d, action); /* ours; or its client is gone */
         return;
+    }
+    if (action->result != NULL && action->result->id_count > 0) {
+        trace_sent(call); /* below, if it is the first */
+    }
+    if (action->session != NULL && call->method == METHOD_GENERATE) {
+        recent_note(&d->recent, call, action, clock_now_us());
     }
     if (code == RPC_OK && action->result != NULL) {
         reply_answer(d, call, action);

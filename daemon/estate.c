@@ -164,7 +164,7 @@ open_left(struct estate *e, struct notify_fd *fds, size_t count, size_t at,
     TRY(check_wanted(catalog_pool(e->catalog), wanted));
     TRY(find_arenas(e, fds, count));
     find_learned(e, fds, count);
-    e->is_open = true;
+    e->is_open = e->is_kept = true;
     return ST_OK;
 }
 
@@ -299,7 +299,7 @@ estate_make(const struct catalog_pool *pool, const int arena_fds[2], struct esta
     }
     if (st == ST_OK) {
         keep_learned(&e);
-        st = keep(&e, arena_fds);
+        e.is_kept = keep(&e, arena_fds) == ST_OK;
     }
     if (st != ST_OK) {
         estate_close(&e);

@@ -17,6 +17,7 @@
 
 struct estate {
     bool is_open;
+    bool is_kept; /* the supervisor took it: it outlives us */
     int catalog_fd;
     int arena_fds[2]; /* KV, weights; until estate_take_arenas */
     int learned_fd;   /* -1: it was not kept, or cannot be made: nothing depends on it */
@@ -38,7 +39,8 @@ struct estate {
 enum status estate_open(const struct catalog_pool *wanted, struct estate *estate_out);
 
 /* Makes the catalog of a new pool and has it kept together with its arenas' fds, which stay the
- * caller's.  `pool->id` names it.  ST_SYSTEM, ST_NO_MEMORY: no such pool will be kept. */
+ * caller's.  `pool->id` names it.  A supervisor that does not take it leaves it of use to us alone:
+ * then `is_kept` is false and status_detail() says why.  ST_SYSTEM, ST_NO_MEMORY: no catalog. */
 enum status estate_make(const struct catalog_pool *pool, const int arena_fds[2],
                         struct estate *estate_out);
 

@@ -21,9 +21,11 @@
 #include "daemon/insight.h"
 #include "daemon/kv_events.h"
 #include "daemon/measures.h"
+#include "daemon/news.h"
 #include "daemon/options.h"
 #include "daemon/peers.h"
 #include "daemon/read_prompt.h"
+#include "daemon/recent.h"
 #include "daemon/registry.h"
 #include "daemon/router.h"
 #include "daemon/sched.h"
@@ -33,6 +35,7 @@
 #include "proto/endpoints.h"
 #include "proto/wire.h"
 
+#include "kvasir/v1/admin.pb-c.h"
 #include "kvasir/v1/documents.pb-c.h"
 #include "kvasir/v1/rag.pb-c.h"
 
@@ -77,6 +80,8 @@ struct kvasird {
     struct wire_buffer header, payload; /* of the reply in hand */
 
     struct measures measures;
+    struct recent recent;
+    struct news *news;
     uint64_t started_us;
     uint64_t next_beat_us;
     uint64_t next_save_us;                  /* of what was learned */
@@ -116,6 +121,8 @@ void adopt_drop_worker(struct kvasird *d, uint32_t worker);
 
 /* Reads the options again, and takes those that may change now. */
 void reload_options(struct kvasird *d);
+/* The same for an operator; answers. */
+void reload_call(struct kvasird *d, struct call *call, const Kvasir__V1__ReloadRequest *request);
 
 /* --- deliver.c: actions of the scheduler, replies --------------------------------------------- */
 
@@ -125,6 +132,9 @@ void deliver(struct kvasird *d);
 /* One reply of a call.  The last one (`is_last`) closes it: the pointer is dead after that. */
 void deliver_reply(struct kvasird *d, struct call *call, uint32_t code, const char *message,
                    uint32_t retry_after_ms, const ProtobufCMessage *payload, bool is_last);
+
+/* A request's numbers, without its documents. */
+void deliver_fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage);
 
 /* An answer for which no call was opened. */
 void deliver_refusal(struct kvasird *d, const struct address *to, uint64_t client_id, uint32_t code,
@@ -154,6 +164,9 @@ void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
                            const struct prompt_document *document, uint32_t tokens_ready,
                            enum kvpool_miss reason);
 
+/* "hit", "cold", ... */
+const char *service_miss_name(enum kvpool_miss reason);
+
 /* --- listing.c: what is told about documents -------------------------------------------------- */
 
 void listing_get(struct kvasird *d, struct call *call, const struct dockey *key);
@@ -174,6 +187,10 @@ void corpus_describe(struct kvasird *d, struct call *call,
 void corpus_pump(struct kvasird *d);
 /* The end of a request of ours; false: it is somebody's. */
 bool corpus_take_end(struct kvasird *d, const struct sched_action *action);
+
+/* --- explain.c: what became of a request ------------------------------------------------------ */
+
+void explain_call(struct kvasird *d, struct call *call, const Kvasir__V1__ExplainRequest *request);
 
 /* --- admin.c: the methods of operators -------------------------------------------------------- */
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/options.h"
 
+#include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,22 +237,49 @@ options_check(const struct options *o)
     return ST_OK;
 }
 
-enum status
-options_read(int argc, char **argv, struct options *options)
+/* The command line wins over what was read before. */
+static enum status
+read_arguments(struct conf conf, int argc, char **argv)
 {
-    struct conf conf = options_conf(options);
-    const char *path = conf_config_path(argc, argv);
     int operand;
 
-    TRY(conf_defaults(conf));
-    if (path != NULL) {
-        TRY(conf_read_file(conf, path));
-    }
     TRY(conf_parse_args(conf, argc, argv, &operand));
     if (operand < argc) {
         return ERR(ST_INVALID, "%s: kvasird takes options only", argv[operand]);
     }
     return ST_OK;
+}
+
+enum status
+options_read(int argc, char **argv, struct options *options)
+{
+    struct conf conf = options_conf(options);
+    const char *path = conf_config_path(argc, argv);
+
+    TRY(conf_defaults(conf));
+    if (path != NULL) {
+        TRY(conf_read_file(conf, path));
+    }
+    return read_arguments(conf, argc, argv);
+}
+
+enum status
+options_read_text(int argc, char **argv, const char *name, const char *text,
+                  struct options *options)
+{
+    struct conf conf = options_conf(options);
+    size_t length = strlen(text);
+    FILE *file = length == 0 ? NULL : fmemopen((char *)(uintptr_t)text, length, "r");
+    enum status st = conf_defaults(conf);
+
+    if (st == ST_OK && length > 0) {
+        st = file == NULL ? ERR(ST_SYSTEM, "fmemopen: %s", strerror(errno))
+                          : conf_read_lines(conf, name, file);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return st == ST_OK ? read_arguments(conf, argc, argv) : st;
 }
 
 void

@@ -53,6 +53,10 @@ struct conf options_conf(struct options *options);
 /* Reads the file, if one is named, and the command line over the defaults. */
 enum status options_read(int argc, char **argv, struct options *options);
 
+/* The same with a text in place of the file; errors call it `name`. */
+enum status options_read_text(int argc, char **argv, const char *name, const char *text,
+                              struct options *options);
+
 /* Checks what the table cannot.  ST_INVALID names option, value and what it may be. */
 enum status options_check(const struct options *options);
 

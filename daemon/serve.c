@@ -229,6 +229,7 @@ turn(struct kvasird *d)
     tick(d);
     corpus_pump(d);
     serve_tell_events(d);
+    news_flush(d);
     feed_watchdog(d);
     return ST_OK;
 }

@@ -40,8 +40,8 @@ reply_empty(struct kvasird *d, struct call *call, enum status st)
 
 /* --- what ingest brings back ------------------------------------------------------------------ */
 
-static const char *
-miss_name(enum kvpool_miss reason)
+const char *
+service_miss_name(enum kvpool_miss reason)
 {
     static const char *const names[KVPOOL_MISS_REASONS] = {
         [KVPOOL_HIT] = "hit",
@@ -73,7 +73,7 @@ service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
     usage->tokens = tokens_count(document->tokens);
     usage->has_tokens_reused = true;
     usage->tokens_reused = tokens_ready;
-    usage->miss_reason = (char *)(uintptr_t)miss_name(reason);
+    usage->miss_reason = (char *)(uintptr_t)service_miss_name(reason);
 }
 
 static void
@@ -560,7 +560,9 @@ service_message(struct kvasird *d, const struct message *message)
     timeout_ms = header->timeout_ms > 0 ? header->timeout_ms : d->options.request_timeout;
     call->method = method->id;
     call->arrival_us = clock_now_us();
-    call->deadline_us = call->arrival_us + timeout_ms * 1000;
+    call->deadline_us = header->timeout_ms == 0 && method->id == METHOD_EVENTS
+                            ? UINT64_MAX /* it has no end of its own */
+                            : call->arrival_us + timeout_ms * 1000;
     start_call(d, call, message);
     deliver(d);
 }

@@ -225,7 +225,7 @@ start_sched(struct kvasird *d)
         .policy = evict_policy_find(d->options.eviction),
         .pin_share_max = d->options.pin_share,
         .quadratic_tokens = quadratic_tokens(&d->model),
-        .watch = kv_events_watch(d->kv_events),
+        .watch = news_watch(d->news, kv_events_watch(d->kv_events)),
         .check_pool = d->options.check_pool,
     };
 
@@ -316,6 +316,7 @@ start_parts(struct kvasird *d)
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));
     TRY(start_kv_events(d));
+    TRY(news_new(&d->news));
     TRY(start_sched(d));
     TRY(memo_new(d->options.memo_memory, &d->reader.memo));
     TRY(corpus_new(
@@ -403,14 +404,16 @@ start_undo(struct kvasird *d)
     access_destroy(&d->access);
     peers_close(d);
     handoff_destroy(&d->handoff);
-    if (d->leaves_pool) {
+    if (d->leaves_pool && d->sched != NULL) { /* if we got so far */
         adopt_save_learned(d);
         sched_leave_pool(d->sched); /* workers go on with what they were lent */
     }
     sched_destroy(&d->sched);
     kv_events_destroy(&d->kv_events);
+    news_destroy(&d->news);
     end_estate(d);
     calls_destroy(&d->calls);
+    recent_deinit(&d->recent);
     memo_destroy(&d->reader.registered);
     memo_destroy(&d->reader.memo);
     corpus_destroy(&d->corpus);

@@ -352,6 +352,21 @@ struct kvpool_doc_info {
     uint64_t hits;
 };
 
+#define KVPOOL_ALIKE_IDS 8
+
+struct kvpool_alike {
+    struct dockey key;
+    uint32_t n_tokens;
+    uint32_t first_difference;                                /* as many tokens are the same */
+    uint32_t here[KVPOOL_ALIKE_IDS], there[KVPOOL_ALIKE_IDS]; /* what follows in both */
+    uint32_t here_count, there_count;
+};
+
+/* The resident document that begins with the most tokens of this one.  False: there is none, this
+ * one is not resident, or its tokens are not known.  Looks at every document: for operators. */
+bool kvpool_most_alike(const struct kvpool *pool, const struct dockey *key,
+                       struct kvpool_alike *out);
+
 /* Walks the documents in no order; `cursor` starts at NULL.  False at the end. */
 bool kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
                      struct kvpool_doc_info *info_out);
