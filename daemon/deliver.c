@@ -116,6 +116,11 @@ fill_builds(struct assign_parts *parts, const struct sched_action *action)
             build->has_source_build = from->source_build != 0;
             build->source_build = from->source_build;
         }
+        if (from->load != NULL) {
+            build->n_host_block_ids = build->n_host_sums = from->load->count;
+            build->host_block_ids = from->load->places;
+            build->host_sums = from->load->sums;
+        }
         build->has_context_segments = from->context_segments > 0;
         build->context_segments = from->context_segments;
         build->has_position = from->position > 0;
@@ -307,6 +312,22 @@ send_stop_build(struct kvasird *d, const struct sched_action *action)
     stop.build = action->build;
     message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
     message.stop_build = &stop;
+    send_to_worker(d, action, &message);
+}
+
+static void
+send_spill(struct kvasird *d, const struct sched_action *action)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Spill spill = KVASIR__V1__SPILL__INIT;
+
+    spill.has_spill = true;
+    spill.spill = action->spill;
+    spill.n_block_ids = spill.n_host_block_ids = action->block_count;
+    spill.block_ids = borrow_ids(action->blocks);
+    spill.host_block_ids = borrow_ids(action->places);
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL;
+    message.spill = &spill;
     send_to_worker(d, action, &message);
 }
 
@@ -549,6 +570,7 @@ carry_out(struct kvasird *d)
         case SCHED_SEND_GRANT: send_grant(d, action); break;
         case SCHED_SEND_STOP: send_stop(d, action); break;
         case SCHED_SEND_STOP_BUILD: send_stop_build(d, action); break;
+        case SCHED_SEND_SPILL: send_spill(d, action); break;
         case SCHED_REPLY_CHUNK:
             reply_chunk(d, action);
             FAILPOINT(reply_send);

@@ -344,10 +344,41 @@ read_result(const Kvasir__V1__StepResult *wire)
     };
 }
 
+/* What came of copies from the host tier and to it.  A bad one is an alarm: memory has changed. */
+static void
+read_moves(uint32_t worker, const Kvasir__V1__Step *wire, struct sched_loaded *loaded,
+           struct sched_spilled *spilled)
+{
+    for (size_t i = 0; i < wire->n_loaded; i++) {
+        const Kvasir__V1__Loaded *from = wire->loaded[i];
+
+        loaded[i] = (struct sched_loaded){from->build, from->blocks, from->copy_us};
+        if (from->error != NULL) {
+            log_error("host_block_bad", "worker=%u build=%llu blocks_good=%u detail=\"%.200s\"",
+                      worker, (unsigned long long)from->build, from->blocks, from->error);
+        }
+    }
+    for (size_t i = 0; i < wire->n_spilled; i++) {
+        const Kvasir__V1__Spilled *from = wire->spilled[i];
+
+        spilled[i] = (struct sched_spilled){.spill = from->spill,
+                                            .sums = from->sums,
+                                            .sum_count = (uint32_t)from->n_sums,
+                                            .is_refused = from->error != NULL,
+                                            .copy_us = from->copy_us};
+        if (from->error != NULL) {
+            log_warn("spill_refused", "worker=%u spill=%llu detail=\"%.200s\"", worker,
+                     (unsigned long long)from->spill, from->error);
+        }
+    }
+}
+
 static void
 take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
 {
     struct sched_result *results = mem_zalloc(wire->n_results, sizeof(*results));
+    struct sched_loaded *loaded = mem_zalloc(wire->n_loaded, sizeof(*loaded));
+    struct sched_spilled *spilled = mem_zalloc(wire->n_spilled, sizeof(*spilled));
     struct sched_step step = {
         .step = wire->step,
         .stop_steps = wire->stop_steps,
@@ -362,14 +393,20 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
         .kept_released = wire->kept_released,
         .kept_released_count = wire->n_kept_released,
         .rows_total = wire->rows_total,
+        .loaded = loaded,
+        .loaded_count = wire->n_loaded,
+        .spilled = spilled,
+        .spilled_count = wire->n_spilled,
     };
 
-    if (results == NULL) { /* its requests would wait for ever for what we cannot read */
+    if (results == NULL || loaded == NULL || spilled == NULL) {
+        /* Its requests would wait for ever for what we cannot read. */
         log_error("no_memory", "worker=%u results=%zu", worker, wire->n_results);
         d->peers[worker].is_lost = true;
         deliver(d);
-        return;
+        goto end;
     }
+    read_moves(worker, wire, loaded, spilled);
     for (size_t i = 0; i < wire->n_results; i++) {
         results[i] = read_result(wire->results[i]);
     }
@@ -383,7 +420,10 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
     }
     FAILPOINT(step_taken);
     deliver(d);
+end:
     mem_free(results);
+    mem_free(loaded);
+    mem_free(spilled);
 }
 
 static void
