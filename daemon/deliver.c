@@ -331,6 +331,36 @@ send_spill(struct kvasird *d, const struct sched_action *action)
     send_to_worker(d, action, &message);
 }
 
+static void
+send_check(struct kvasird *d, const struct sched_action *action)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Check check = KVASIR__V1__CHECK__INIT;
+
+    check.has_check = true;
+    check.check = action->build;
+    check.n_block_ids = action->block_count;
+    check.block_ids = borrow_ids(action->blocks);
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK;
+    message.check = &check;
+    send_to_worker(d, action, &message);
+}
+
+/* Whoever watches the log, or kvasir_docs_damaged_total, should look at the machine's memory. */
+static void
+tell_damaged(const struct sched_action *action)
+{
+    const struct sched_damage *damage = &action->damage;
+    char key[2 * DOCKEY_BYTES + 1];
+
+    dockey_hex(&damage->key, DOCKEY_BYTES, key);
+    log_error("document_damaged",
+              "document=%s tokens=%u blocks=%u built_by=%u found_by=%u readers=%u "
+              "next=\"it is gone, and built again at its next use\"",
+              key, damage->n_tokens, damage->blocks, damage->origin, action->worker,
+              damage->readers);
+}
+
 /* --- to clients ------------------------------------------------------------------------------- */
 
 /* A client that cannot be reached, or does not read, is lost with all its calls. */
@@ -516,6 +546,7 @@ code_of(enum sched_end end)
     case SCHED_END_NO_MEMORY: return RPC_RESOURCE_EXHAUSTED;
     case SCHED_END_DRAINING: return RPC_UNAVAILABLE;
     case SCHED_END_FAILED: return RPC_INTERNAL;
+    case SCHED_END_DAMAGED: return RPC_DATA_LOSS;
     case SCHED_END_QUARANTINED: return RPC_FAILED_PRECONDITION;
     }
     return RPC_UNKNOWN;
@@ -571,6 +602,8 @@ carry_out(struct kvasird *d)
         case SCHED_SEND_STOP: send_stop(d, action); break;
         case SCHED_SEND_STOP_BUILD: send_stop_build(d, action); break;
         case SCHED_SEND_SPILL: send_spill(d, action); break;
+        case SCHED_SEND_CHECK: send_check(d, action); break;
+        case SCHED_TELL_DAMAGED: tell_damaged(action); break;
         case SCHED_REPLY_CHUNK:
             reply_chunk(d, action);
             FAILPOINT(reply_send);

@@ -23,6 +23,7 @@
 #define HEARTBEAT_MAX       60000
 #define DRAIN_TIMEOUT_MAX   3600000
 #define STEP_TIMEOUT_MAX    3600000
+#define SCRUB_INTERVAL_MAX  (7u * 24 * 3600000)
 #define ORPHAN_TIMEOUT_MAX  3600000
 #define AT(field)           offsetof(struct options, field)
 
@@ -105,6 +106,9 @@ static const struct conf_option table[] = {
      "first frame of events; llm-d wants kv@HOST:PORT@MODEL", AT(kv_events_topic)},
     {"kv-events-format", CONF_STRING, "map", 0, 0, "FORMAT",
      "structs of events: map, or array as vLLM had it before", AT(kv_events_format)},
+    {"scrub-interval", CONF_DURATION, "10min", 0, SCRUB_INTERVAL_MAX, "TIME",
+     "in which idle workers read every document again and compare it with its checksum; 0: never",
+     AT(scrub_interval)},
     {"log-level", CONF_STRING, "info", 0, 0, "LEVEL", "error, warn, info, debug or trace",
      AT(log_level)},
     {"check-pool", CONF_BOOL, "false", 0, 0, NULL,

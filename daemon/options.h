@@ -44,6 +44,7 @@ struct options {
     char *kv_events_topic;
     char *kv_events_format;
     char *log_level;
+    uint64_t scrub_interval; /* ms */
     bool check_pool;
 };
 

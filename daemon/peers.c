@@ -373,17 +373,30 @@ read_moves(uint32_t worker, const Kvasir__V1__Step *wire, struct sched_loaded *l
     }
 }
 
+static struct sched_checked
+read_checked(const Kvasir__V1__Checked *wire)
+{
+    return (struct sched_checked){
+        .check = wire->check, .sums = wire->sums, .sum_count = wire->n_sums};
+}
+
 static void
 take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
 {
     struct sched_result *results = mem_zalloc(wire->n_results, sizeof(*results));
     struct sched_loaded *loaded = mem_zalloc(wire->n_loaded, sizeof(*loaded));
     struct sched_spilled *spilled = mem_zalloc(wire->n_spilled, sizeof(*spilled));
+    struct sched_checked checked =
+        wire->n_checked > 0 ? read_checked(wire->checked[0]) : (struct sched_checked){0};
     struct sched_step step = {
         .step = wire->step,
         .stop_steps = wire->stop_steps,
         .sealed = wire->sealed,
         .sealed_count = wire->n_sealed,
+        .sums = wire->sealed_sums,
+        .sum_count = wire->n_sealed_sums,
+        .checked = &checked,
+        .checked_count = wire->n_checked > 0, /* there is one at a time */
         .results = results,
         .result_count = wire->n_results,
         .released = wire->released,

@@ -115,6 +115,7 @@ sched_destroy(struct sched **sched_ref)
     assert(list_is_empty(&sched->running));
     free_ended(sched);
     sched_forget_pins(sched);
+    sched_forget_checks(sched);
     sched_forget_blame(sched);
     htab_deinit(&sched->sessions);
     htab_deinit(&sched->builds);
@@ -226,6 +227,7 @@ sched_take_turn(struct sched *sched, uint64_t now_us)
         finish_warm(sched, now_us);
     } while (sched->has_news && sched->starving_count == 0 && sched->pool != NULL);
     sched_spill(sched);
+    sched_scrub(sched, now_us);
     if (sched->config.check_pool && sched->pool != NULL) {
         kvpool_check(sched->pool);
     }
@@ -597,12 +599,7 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
         sched_take_loaded(sched, worker, step);
         sched_take_spilled(sched, worker, step);
     }
-    for (size_t i = 0; i < step->sealed_count; i++) {
-        build = sched_find_build(sched, step->sealed[i]);
-        if (build != NULL && build->worker == worker) {
-            sched_seal_build(sched, build);
-        }
-    }
+    sched_take_sealed(sched, worker, step);
     take_results(sched, now_us, worker, step);
     take_released(sched, now_us, worker, step);
     for (size_t i = 0; i < step->dropped_count; i++) {
@@ -615,6 +612,9 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
         sched_take_kept_released(sched, worker, step->kept_released[i]);
     }
     w->info.rows = step->rows_total;
+    for (size_t i = 0; i < step->checked_count; i++) {
+        sched_take_checked(sched, now_us, &step->checked[i]);
+    }
     sched_take_turn(sched, now_us);
     return true;
 }

@@ -58,7 +58,8 @@ struct sched_config {
     double quadratic_tokens; /* as in struct evict_config */
     uint64_t seed;
     const struct kvpool_watch *watch; /* of documents that stand for themselves; NULL: nobody */
-    bool check_pool;                  /* kvpool_check after every event: for tests */
+    uint64_t scrub_interval_us; /* in which every document is read again about once; 0: never */
+    bool check_pool;            /* kvpool_check after every event: for tests */
 };
 
 enum status sched_new(const struct sched_config *config, struct sched **sched_out);
@@ -98,9 +99,11 @@ enum sched_action_kind {
     SCHED_SEND_GRANT,  /* worker: more own blocks for a request */
     SCHED_SEND_STOP,
     SCHED_SEND_STOP_BUILD,
-    SCHED_SEND_SPILL,  /* worker: copy blocks[] into places[] of the host tier */
-    SCHED_REPLY_CHUNK, /* client: tokens */
-    SCHED_REPLY_END,   /* client: the last reply */
+    SCHED_SEND_SPILL,   /* worker: copy blocks[] into places[] of the host tier */
+    SCHED_SEND_CHECK,   /* worker: read these blocks again */
+    SCHED_TELL_DAMAGED, /* the operator: a document was not what it should be */
+    SCHED_REPLY_CHUNK,  /* client: tokens */
+    SCHED_REPLY_END,    /* client: the last reply */
 };
 
 /* Why a request ended. */
@@ -114,6 +117,7 @@ enum sched_end {
     SCHED_END_FAILED,      /* a worker said so, or two of them died of it */
     SCHED_END_QUARANTINED, /* it cites a document of which workers died */
     SCHED_END_NO_MEMORY,
+    SCHED_END_DAMAGED, /* what it had answered from was found damaged */
 };
 
 enum sched_finish {
@@ -138,6 +142,15 @@ struct sched_result {
     const char *error;    /* NULL: none */
 };
 
+/* A document that was found damaged, and is gone. */
+struct sched_damage {
+    struct dockey key;
+    uint32_t n_tokens;
+    uint32_t origin;  /* the worker that built it */
+    uint32_t blocks;  /* of it that were damaged */
+    uint32_t readers; /* requests that read it at that time */
+};
+
 struct sched_action {
     enum sched_action_kind kind;
     uint32_t worker;      /* SEND_*: to this worker, */
@@ -146,8 +159,9 @@ struct sched_action {
     const struct session *session; /* ASSIGN, END; NULL for a request refused at the door */
     uint32_t build_count;          /* ASSIGN */
     bool is_builds_only;           /* ASSIGN: the request follows when they are sealed, or never */
-    uint64_t build;                /* STOP_BUILD */
     uint64_t kept;                 /* ASSIGN: goes on with that one; STOP: that one; 0: none */
+    uint64_t build;                /* STOP_BUILD; the number of a CHECK */
+    struct sched_damage damage;    /* DAMAGED; `worker` found it */
     const uint32_t *blocks;        /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;
     uint64_t spill;                    /* SPILL */
@@ -287,11 +301,22 @@ struct sched_spilled {
     uint64_t copy_us;
 };
 
+/* What a worker found in the blocks of a check. */
+struct sched_checked {
+    uint64_t check;
+    const uint64_t *sums;
+    size_t sum_count;
+};
+
 struct sched_step {
     uint64_t step;          /* one more than the last of this life; 0: not numbered */
     uint32_t stop_steps;    /* that the worker needed for the Stops and StopBuilds answered here */
     const uint64_t *sealed; /* builds complete on the device */
     size_t sealed_count;
+    const uint64_t *sums; /* checksums of the blocks that those builds wrote, build after build */
+    size_t sum_count;     /* 0: not told */
+    const struct sched_checked *checked;
+    size_t checked_count;
     const struct sched_result *results;
     size_t result_count;
     const uint64_t *released; /* requests whose blocks the worker will not touch any more */
@@ -425,6 +450,13 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(host_blocks_adopted, "blocks of the host tier that were there after a restart")              \
     X(host_us_out, "microseconds of copying to the host tier")                                     \
     X(host_us_in, "microseconds of copying from there")                                            \
+    X(docs_checked, "documents read again in idle time and compared with their checksums")         \
+    X(blocks_checked, "their blocks")                                                              \
+    X(checks_void, "documents that changed while they were read again")                            \
+    X(docs_damaged, "documents whose memory was not what had been written there")                  \
+    X(blocks_damaged, "their blocks that were not")                                                \
+    X(readers_restarted, "requests that began again because a document was damaged")               \
+    X(readers_failed, "requests ended because a document was damaged that they had answered from") \
     X(messages_odd, "results for requests that a worker does not have, dropped")
 
 struct sched_counters {

@@ -58,6 +58,7 @@ count_end(struct sched *sched, const struct session *session, enum sched_end end
     case SCHED_END_DRAINING: sched->counters.requests_refused++; break;
     case SCHED_END_QUARANTINED: sched->counters.requests_quarantined++; break;
     case SCHED_END_FAILED:
+    case SCHED_END_DAMAGED:
     case SCHED_END_NO_MEMORY: sched->counters.requests_failed++; break;
     }
     if (session->first_token_us != 0) {
@@ -337,6 +338,7 @@ sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is
     bool was_alone = sched->workers[worker].assigned == 1 && sched->workers[worker].kept == 0;
 
     sched_lose_kept(sched, worker, incarnation);
+    sched_lose_checks(sched, worker, incarnation);
     LIST_FOR_EACH(node, &sched->running)
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);

@@ -13,6 +13,7 @@
  *   sched_pace.c   who has no time left
  *   sched_workers.c  their lives
  *   sched_kept.c   requests that workers have kept over a restart
+ *   sched_integrity.c  documents read again; damage
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
  *
@@ -64,6 +65,17 @@ struct pace {
     uint64_t token_us_16, tokens_16; /* sixteenths */
 };
 
+/* A document that a worker reads again; one at a time. */
+struct check {
+    uint64_t id; /* 0: none */
+    uint32_t worker;
+    uint64_t incarnation;
+    struct dockey key;
+    uint64_t generation;
+    uint32_t *blocks; /* [capacity] as they were */
+    uint32_t count, capacity;
+};
+
 struct sched {
     struct sched_config config;
     struct kvpool *pool;
@@ -88,6 +100,9 @@ struct sched {
     uint64_t next_order;
     uint64_t next_turn;
     uint64_t event; /* counts events */
+    struct check check;
+    uint64_t check_id;     /* of the last one */
+    uint64_t check_due_us; /* the next one, not before */
     uint64_t wakeup_us;
     bool is_draining;
     bool has_news; /* something changed that may let a waiting request in */
@@ -209,6 +224,17 @@ void sched_keep_turn(struct sched *sched, struct session *session);
 /* sched_room.c */
 
 void sched_grow(struct sched *sched, uint64_t now_us);
+
+/* sched_integrity.c */
+
+/* The builds that a step has sealed, with the checksums of their blocks. */
+void sched_take_sealed(struct sched *sched, uint32_t worker, const struct sched_step *step);
+/* Has a worker without work read a document again, if one is due. */
+void sched_scrub(struct sched *sched, uint64_t now_us);
+void sched_take_checked(struct sched *sched, uint64_t now_us, const struct sched_checked *checked);
+/* That worker will not answer. */
+void sched_lose_checks(struct sched *sched, uint32_t worker, uint64_t incarnation);
+void sched_forget_checks(struct sched *sched);
 
 /* sched_blame.c */
 

@@ -226,6 +226,7 @@ start_sched(struct kvasird *d)
         .pin_share_max = d->options.pin_share,
         .quadratic_tokens = quadratic_tokens(&d->model),
         .watch = news_watch(d->news, kv_events_watch(d->kv_events)),
+        .scrub_interval_us = d->options.scrub_interval * 1000,
         .check_pool = d->options.check_pool,
     };
 
