@@ -93,6 +93,7 @@ drop_damaged(struct sched *sched, uint64_t now_us, struct kvpool_doc *doc, uint3
             stop_reader(sched, now_us, session);
         }
     }
+    sched_drop_kept(sched, kvpool_doc_key(doc));
     kvpool_drop_damaged(sched->pool, doc);
     sched->has_news = true;
 }
