@@ -35,6 +35,7 @@ end_name(enum sched_end end)
     case SCHED_END_FAILED: return "failed";
     case SCHED_END_QUARANTINED: return "quarantined";
     case SCHED_END_NO_MEMORY: return "no_memory";
+    case SCHED_END_DAMAGED: return "damaged";
     }
     return "unknown";
 }
@@ -50,6 +51,8 @@ reason_text(enum kvpool_miss reason)
         [KVPOOL_MISS_BUILDING] = "another request was encoding it, and this one waited for that",
         [KVPOOL_MISS_ABANDONED] = "its last encoding was stopped, or lost with a worker",
         [KVPOOL_MISS_FORGOTTEN] = "somebody had it forgotten",
+        [KVPOOL_MISS_DAMAGED] =
+            "its memory was not what had been written there, and it was dropped",
     };
 
     return reason < KVPOOL_MISS_REASONS ? texts[reason] : "unknown";
