@@ -197,6 +197,48 @@ print_candidates(const struct cli *cli, char **words, size_t count)
     }
 }
 
+/* ---- the manual's synopsis ------------------------------------------------------------------- */
+
+/* "[ARGUMENT...]" and "WORKER|all" as mdoc has them, a line each. */
+static void
+print_operands(const char *operands)
+{
+    while (*operands != '\0') {
+        size_t length = strcspn(operands, " ");
+        bool is_optional = operands[0] == '[';
+        size_t shown = strcspn(operands + is_optional, "].| ");
+        const char *other = memchr(operands, '|', length);
+
+        printf(".%sAr %.*s%s", is_optional ? "Op " : "", (int)shown, operands + is_optional,
+               strstr(operands, "...") == NULL ? "" : " ...");
+        if (other != NULL) {
+            printf(" | Cm %.*s", (int)(operands + length - other - 1), other + 1);
+        }
+        printf("\n");
+        operands += length + (operands[length] == ' ');
+    }
+}
+
+static void
+print_synopsis(const struct cli *cli)
+{
+    for (size_t i = 0; i < cli->command_count; i++) {
+        const struct cli_command *command = &cli->commands[i];
+
+        printf(".Nm\n.Cm %s\n", command->name);
+        for (size_t o = 0; o < cli->option_count && command->options != NULL; o++) {
+            const struct cli_option *option = &cli->options[o];
+
+            if (has_word(command->options, option->name)) {
+                printf(".Op Fl -%s%s%s\n", option->name, option->value_name == NULL ? "" : " Ar ",
+                       option->value_name == NULL ? "" : option->value_name);
+            }
+        }
+        print_operands(command->operands);
+    }
+    printf(".Nm\n.Cm completion\n.Op Cm bash | zsh\n.Nm\n.Fl -help | -version\n");
+}
+
 /* The shell's part is small: it asks this program. */
 static int
 complete(const struct cli *cli, char **operands, size_t count)
@@ -218,8 +260,10 @@ complete(const struct cli *cli, char **operands, size_t count)
                "\"${(@)words[2,CURRENT]}\" 2>/dev/null)\"})\n"
                "if (( $#found )); then compadd -a found; else _files; fi\n",
                name, name, name, name);
+    } else if (strcmp(what, "mdoc") == 0) {
+        print_synopsis(cli);
     } else {
-        (void)fprintf(stderr, "%s: completion %s: there is bash and zsh\n", name, what);
+        (void)fprintf(stderr, "%s: completion %s: there is bash, zsh and mdoc\n", name, what);
         return CLI_USAGE;
     }
     return CLI_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cli - what kvasir and kvasirctl share: a table of commands and options, and exit codes.
  *
- * One table drives parsing, --help, and `completion bash|zsh`.  Options may stand anywhere;
+ * One table drives parsing, --help, `completion bash|zsh` and the manual's synopsis (`completion
+ * mdoc`).  Options may stand anywhere;
  * each command names those it takes. */
 #ifndef CLIENT_CLI_H
 #define CLIENT_CLI_H

@@ -11,7 +11,7 @@ complain() {
 }
 
 for program in kvasir kvasirctl; do
-    page=$source/client/$program.1
+    page=client/$program.1
     help=$(./$program --help)
     options=$(sed -n 's/^  \(-.,\|   \) --\([a-z-]*\).*/\2/p' <<<"$help")
     [ "$(wc -w <<<"$options")" -ge 10 ] || complain "$program --help shows hardly any option"
@@ -42,7 +42,7 @@ for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gatew
     done
 done
 if command -v mandoc >/dev/null; then
-    for page in "$source"/client/*.[13] "$source"/daemon/*.8 "$source"/worker/*.8 "$source"/gateway/*.8 \
+    for page in client/*.1 "$source"/client/*.3 "$source"/daemon/*.8 "$source"/worker/*.8 "$source"/gateway/*.8 \
         "$source"/bench/*.1; do
         mandoc -Tlint -W warning "$page" >&2 || complain "$page: see mandoc above"
     done
