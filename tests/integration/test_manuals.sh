@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The manuals are well-formed and name every option, and those of the clients every command, of --help.
+# The manuals are well-formed and name every option, those of the clients every command, and the protocol's every
+# method.
 set -euo pipefail
 source=${KVASIR_SRCDIR:-.}
 status=0
@@ -41,9 +42,37 @@ for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gatew
         grep -qE -- "Fl (Fl |-)$option( |$)" "$source/$page" || complain "$page: no --$option"
     done
 done
+# The protocol's page: every method, every status that is sent.
+page=$source/docs/man/kvasir-protocol.7
+methods=$(sed -n 's|.*"/kvasir.v1.\([A-Za-z]*/[A-Za-z]*\)".*|\1|p' "$source/proto/methods.h")
+[ "$(wc -w <<<"$methods")" -ge 25 ] || complain "proto/methods.h shows hardly any method"
+for method in $methods; do
+    grep -qE "^\.It Li .*$method( |$)" "$page" || complain "$page: no method $method"
+done
+for code in $(sed -n 's/^ *RPC_\([A-Z_]*\) = [0-9]*,/\1/p' "$source/proto/wire.h"); do
+    case $code in
+        UNKNOWN | ABORTED | DATA_LOSS) continue ;; # nothing says these
+    esac
+    grep -q "^\.It $code$" "$page" || complain "$page: no status $code"
+done
+# The options' page: every option of each program, and an example that is one.
+page=docs/man/kvasir.conf.5
+for program in kvasird kvasir-worker kvasir-gateway; do
+    for option in $("./$program" --help | sed -n 's/^  --\([a-z-]*\).*/\1/p'); do
+        case $option in
+            config | print-config | help | version) continue ;;
+        esac
+        grep -qE "^\.It Li $option( No = Ar [A-Z|]+)?$" "$page" || complain "$page: no $option"
+    done
+done
+example=$(mktemp)
+trap 'rm -f "$example"' EXIT
+sed -n '/^\.Sh EXAMPLES/,/^\.Ed/{/^[a-z].* = /p}' "$page" >"$example"
+[ "$(wc -l <"$example")" -ge 3 ] || complain "$page has no example"
+./kvasird --config "$example" --print-config >/dev/null || complain "$page: its example is refused"
 if command -v mandoc >/dev/null; then
     for page in client/*.1 "$source"/client/*.3 "$source"/daemon/*.8 "$source"/worker/*.8 "$source"/gateway/*.8 \
-        "$source"/bench/*.1; do
+        "$source"/bench/*.1 docs/man/*.5 "$source"/docs/man/*.7; do
         mandoc -Tlint -W warning "$page" >&2 || complain "$page: see mandoc above"
     done
 fi
