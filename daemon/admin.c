@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "kvpool/tier.h"
 
 #include "kvasir/v1/admin.pb-c.h"
 #include "kvasir/v1/health.pb-c.h"
@@ -87,6 +88,52 @@ add_pool_counters(const struct kvpool_stats *s, struct counter_list *counters)
                 "claims that found no room and waited");
 }
 
+static struct tier_stats
+tier_stats(const struct kvasird *d)
+{
+    const struct kvpool *pool = sched_pool(d->sched);
+    const struct tier *tier = pool == NULL ? NULL : kvpool_tier(pool);
+    struct tier_stats stats = {0};
+
+    if (tier != NULL) {
+        tier->ops->stat(tier, &stats);
+    }
+    return stats;
+}
+
+static void
+add_tier_counters(const struct kvasird *d, const struct kvpool_stats *pool,
+                  struct counter_list *counters)
+{
+    struct tier_stats s = tier_stats(d);
+
+    add_counter(counters, "blocks_uncopied", pool->blocks_uncopied,
+                "blocks evicted that left no copy in the host tier");
+    add_counter(counters, "host_blocks_put", s.blocks_put, "blocks copied to the host tier");
+    add_counter(counters, "host_blocks_got", s.blocks_got, "blocks asked back from there");
+    add_counter(counters, "host_blocks_dropped", s.blocks_dropped,
+                "blocks that made room there for some worth more");
+    add_counter(counters, "host_blocks_declined", s.blocks_declined,
+                "blocks that were not worth a place there");
+    add_counter(counters, "host_docs_bad", s.documents_bad,
+                "documents that were not there what had been written");
+}
+
+static void
+add_tier_gauges(const struct kvasird *d, struct counter_list *gauges)
+{
+    struct tier_stats s = tier_stats(d);
+
+    add_counter(gauges, "host_block_count", s.places, "blocks that the host tier has room for");
+    add_counter(gauges, "host_blocks",
+                s.places - s.places_free - s.places_quarantined - s.places_writing,
+                "blocks of documents there");
+    add_counter(gauges, "host_blocks_writing", s.places_writing, "blocks on their way there");
+    add_counter(gauges, "host_blocks_quarantined", s.places_quarantined,
+                "blocks there that a lost worker may still write");
+    add_counter(gauges, "host_documents", s.documents, "documents there, with a head at the least");
+}
+
 static void
 add_memo_counters(const struct kvasird *d, struct counter_list *counters)
 {
@@ -129,6 +176,7 @@ add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct coun
     struct sched_gauges now = sched_gauges(d->sched);
 
     add_pool_gauges(pool, gauges);
+    add_tier_gauges(d, gauges);
     add_counter(gauges, "requests_queued", now.waiting, "requests that wait for room or a worker");
     add_counter(gauges, "requests_running", now.running, "requests that hold blocks");
     add_counter(gauges, "requests_starving", now.starving, "running requests without a next block");
@@ -232,6 +280,7 @@ admin_stats(struct kvasird *d, struct call *call)
     }
     add_sched_counters(d, &counters);
     add_pool_counters(&pool, &counters);
+    add_tier_counters(d, &pool, &counters);
     add_memo_counters(d, &counters);
     add_kv_event_counters(d, &counters);
     add_gauges(d, &pool, &gauges);

@@ -48,6 +48,22 @@ start_ticks(int pid)
 
 /* --- at the start ----------------------------------------------------------------------------- */
 
+/* Makes the catalog of a host tier whose blocks are as the pool's; without one it has none. */
+static void
+keep_host(struct kvasird *d, const struct catalog_pool *pool)
+{
+    if (d->host.bytes == 0 || d->host.catalog != NULL) {
+        return;
+    }
+    if (host_memory_index(&d->host, pool) != ST_OK) {
+        log_warn("host_tier_unused", "detail=\"%s\"", status_detail());
+    } else if (d->estate.is_open
+               && estate_keep_host(&d->estate, d->host.fd, d->host.index_fd) != ST_OK) {
+        log_warn("host_tier_not_kept", "detail=\"%s\", it will end with this process",
+                 status_detail());
+    }
+}
+
 /* A pidfd of the process, or -1 if it is gone. */
 static int
 open_worker(const struct catalog_worker *worker)
@@ -122,6 +138,32 @@ hand_over_arenas(struct kvasird *d)
     return st;
 }
 
+/* The host tier of the earlier kvasird, if it is the one that is wanted; else a new one. */
+static enum status
+take_over_host(struct kvasird *d)
+{
+    const struct catalog_pool *pool = catalog_pool(d->estate.catalog);
+    int fds[2];
+    enum status st;
+
+    estate_take_host(&d->estate, fds);
+    if (d->options.host_memory > 0) {
+        st = host_memory_adopt(fds[0], fds[1], pool, d->options.host_memory, &d->host);
+        if (st == ST_OK) {
+            d->is_host_adopted = true;
+            return ST_OK;
+        }
+        log_warn("host_tier_dropped", "reason=\"%s\", starting without copies", status_detail());
+    } else {
+        fd_close(&fds[0]);
+        fd_close(&fds[1]);
+    }
+    estate_drop_host(&d->estate);
+    TRY(host_memory_make(d->options.host_memory, &d->host));
+    keep_host(d, pool);
+    return ST_OK;
+}
+
 static enum status
 take_over(struct kvasird *d)
 {
@@ -134,6 +176,9 @@ take_over(struct kvasird *d)
     living = expect_workers(d);
     peers_count_expected(d);
     sched_use_catalog(d->sched, d->estate.catalog);
+    TRY(take_over_host(d));
+    sched_use_host_tier(d->sched, d->host.places, d->host.catalog);
+    handoff_use_host(d->handoff, d->host.fd, d->host.bytes);
     TRY(sched_adopt_pool(d->sched, pool->block_count, may_write, d, &adopted));
     if (d->estate.learned_fd >= 0
         && sched_restore_learned(d->sched, d->estate.learned_fd) != ST_OK) {
@@ -185,6 +230,8 @@ adopt_pool(struct kvasird *d)
     }
     TRY(estate_new_id(id));
     handoff_name_pool(d->handoff, id);
+    TRY(host_memory_make(d->options.host_memory, &d->host));
+    handoff_use_host(d->handoff, d->host.fd, d->host.bytes);
     return ST_OK;
 }
 
@@ -207,30 +254,39 @@ describe_pool(const struct kvasird *d, const struct handoff_event *event, struct
     }
 }
 
-void
-adopt_new_pool(struct kvasird *d, const struct handoff_event *event)
+/* Has the supervisor keep what the first worker has made, if that can outlive it. */
+static void
+keep_pool(struct kvasird *d, const struct catalog_pool *pool)
 {
-    struct catalog_pool pool;
     int fds[2];
     enum status st;
 
-    if (sched_pool(d->sched) != NULL) {
-        return;
-    }
     if (!handoff_keeps_arenas(d->handoff)) {
         log_info("pool_not_kept", "reason=\"its memory ends with its last worker\"");
         return;
     }
-    describe_pool(d, event, &pool);
     handoff_arena_fds(d->handoff, fds);
-    st = estate_make(&pool, fds, &d->estate);
-    if (st != ST_OK || !d->estate.is_kept) { /* it serves all the same, for one life */
-        log_warn("pool_not_kept", "detail=\"%s\", it will end with this process", status_detail());
-    }
-    if (st != ST_OK) {
+    st = estate_make(pool, fds, &d->estate);
+    if (st != ST_OK) { /* it serves all the same, for one life */
+        log_warn("pool_not_kept", "status=%s detail=\"%s\", it will end with this process",
+                 status_name(st), status_detail());
         return;
     }
     sched_use_catalog(d->sched, d->estate.catalog);
+}
+
+void
+adopt_new_pool(struct kvasird *d, const struct handoff_event *event)
+{
+    struct catalog_pool pool;
+
+    if (sched_pool(d->sched) != NULL) {
+        return;
+    }
+    describe_pool(d, event, &pool);
+    keep_pool(d, &pool);
+    keep_host(d, &pool);
+    sched_use_host_tier(d->sched, d->host.places, d->host.catalog);
 }
 
 void

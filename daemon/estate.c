@@ -22,10 +22,13 @@ enum part {
     PART_KV,
     PART_WEIGHTS,
     PART_LEARNED,
+    PART_HOST,
+    PART_HOST_CATALOG,
     PARTS,
 };
 
-static const char *const part_names[PARTS] = {"catalog", "kv", "weights", "learned"};
+static const char *const part_names[PARTS] = {"catalog", "kv",   "weights",
+                                              "learned", "host", "hostcatalog"};
 
 static void
 name_part(enum part part, const uint8_t id[CATALOG_POOL_ID_BYTES], char out[NOTIFY_NAME_BYTES])
@@ -130,15 +133,16 @@ find_arenas(struct estate *e, struct notify_fd *fds, size_t count)
     return ST_OK;
 }
 
+/* What may be there. */
 static void
-find_learned(struct estate *e, struct notify_fd *fds, size_t count)
+find_part(const struct estate *e, enum part part, struct notify_fd *fds, size_t count, int *fd_out)
 {
     char name[NOTIFY_NAME_BYTES];
 
-    name_part(PART_LEARNED, catalog_pool(e->catalog)->id, name);
-    for (size_t i = 0; i < count && e->learned_fd < 0; i++) {
+    name_part(part, catalog_pool(e->catalog)->id, name);
+    for (size_t i = 0; i < count && *fd_out < 0; i++) {
         if (fds[i].fd >= 0 && strcmp(fds[i].name, name) == 0) {
-            e->learned_fd = fds[i].fd;
+            *fd_out = fds[i].fd;
             fds[i].fd = -1;
         }
     }
@@ -163,7 +167,9 @@ open_left(struct estate *e, struct notify_fd *fds, size_t count, size_t at,
     }
     TRY(check_wanted(catalog_pool(e->catalog), wanted));
     TRY(find_arenas(e, fds, count));
-    find_learned(e, fds, count);
+    find_part(e, PART_LEARNED, fds, count, &e->learned_fd);
+    find_part(e, PART_HOST, fds, count, &e->host_fds[0]);
+    find_part(e, PART_HOST_CATALOG, fds, count, &e->host_fds[1]);
     e->is_open = e->is_kept = true;
     return ST_OK;
 }
@@ -233,6 +239,37 @@ estate_take_arenas(struct estate *e, int fds_out[2])
     for (int i = 0; i < 2; i++) {
         fds_out[i] = e->arena_fds[i];
         e->arena_fds[i] = -1;
+    }
+}
+
+void
+estate_take_host(struct estate *e, int fds_out[2])
+{
+    for (int i = 0; i < 2; i++) {
+        fds_out[i] = e->host_fds[i];
+        e->host_fds[i] = -1;
+    }
+}
+
+enum status
+estate_keep_host(const struct estate *e, int fd, int index_fd)
+{
+    char name[NOTIFY_NAME_BYTES];
+
+    name_part(PART_HOST, catalog_pool(e->catalog)->id, name);
+    TRY(notify_store(name, fd));
+    name_part(PART_HOST_CATALOG, catalog_pool(e->catalog)->id, name);
+    return notify_store(name, index_fd);
+}
+
+void
+estate_drop_host(const struct estate *e)
+{
+    char name[NOTIFY_NAME_BYTES];
+
+    for (enum part part = PART_HOST; part <= PART_HOST_CATALOG; part++) {
+        name_part(part, catalog_pool(e->catalog)->id, name);
+        (void)notify_unstore(name, true);
     }
 }
 
@@ -336,6 +373,8 @@ estate_close(struct estate *e)
     }
     fd_close(&e->catalog_fd);
     fd_close(&e->learned_fd);
+    fd_close(&e->host_fds[0]);
+    fd_close(&e->host_fds[1]);
     fd_close(&e->arena_fds[0]);
     fd_close(&e->arena_fds[1]);
     *e = ESTATE_NONE;

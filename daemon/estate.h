@@ -20,6 +20,7 @@ struct estate {
     bool is_kept; /* the supervisor took it: it outlives us */
     int catalog_fd;
     int arena_fds[2]; /* KV, weights; until estate_take_arenas */
+    int host_fds[2];  /* of the host tier: its memory, its catalog; until estate_take_host */
     int learned_fd;   /* -1: it was not kept, or cannot be made: nothing depends on it */
     void *memory;
     size_t bytes;
@@ -29,7 +30,7 @@ struct estate {
 #define ESTATE_NONE                                                                                \
     (struct estate)                                                                                \
     {                                                                                              \
-        .catalog_fd = -1, .arena_fds = {-1, -1}, .learned_fd = -1                                  \
+        .catalog_fd = -1, .arena_fds = {-1, -1}, .host_fds = {-1, -1}, .learned_fd = -1            \
     }
 
 /* What an earlier kvasird left, if it is a pool such as `wanted` (fingerprint, block_tokens,
@@ -46,6 +47,13 @@ enum status estate_make(const struct catalog_pool *pool, const int arena_fds[2],
 
 /* The arenas' fds, which are the caller's from now on. */
 void estate_take_arenas(struct estate *estate, int fds_out[2]);
+
+/* The host tier's fds, -1 where there was none; the caller's from now on. */
+void estate_take_host(struct estate *estate, int fds_out[2]);
+/* Has them kept with the pool; they stay the caller's.  Nothing depends on it. */
+enum status estate_keep_host(const struct estate *estate, int fd, int index_fd);
+/* Has the supervisor drop what it keeps of a host tier. */
+void estate_drop_host(const struct estate *estate);
 
 /* Has the supervisor drop what it keeps: the pool ends with this process.  `may_wait` for a
  * supervisor that is behind: not at our own end. */

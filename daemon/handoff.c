@@ -185,7 +185,7 @@ describe_host(const struct handoff *h, Kvasir__V1__ArenaInfo *info)
     info->has_kind = info->has_is_present = info->has_bytes = true;
     info->kind = KVASIR__V1__ARENA_KIND__ARENA_HOST;
     info->is_present = true;
-    info->bytes = h->config.host_bytes;
+    info->bytes = h->host_bytes;
 }
 
 /* Sends what the worker must be, with the arenas or the order to make them. */
@@ -215,10 +215,10 @@ send_orders(struct handoff *h, struct connection *c)
     }
     fd_count = is_present ? ARENA_INDEX_COUNT : 0;
     reply.n_arenas = ARENA_INDEX_COUNT;
-    if (h->config.host_bytes > 0) {
+    if (h->host_bytes > 0) {
         list[reply.n_arenas] = &infos[reply.n_arenas];
         describe_host(h, &infos[reply.n_arenas++]);
-        fds[fd_count++] = h->config.host_fd;
+        fds[fd_count++] = h->host_fd;
     }
     reply.arenas = list;
     reply.model_path = h->model_path;

@@ -40,9 +40,7 @@ struct handoff_config {
     uint32_t heartbeat_ms;
     uint64_t kv_memory; /* bytes of KV that the first worker makes; 0: by kv_percent */
     bool is_deterministic;
-    double kv_percent;   /* of what is then free there; its worker says what it took */
-    uint64_t host_bytes; /* of the host tier, memory that every worker maps; 0: there is none */
-    int host_fd;         /* borrowed */
+    double kv_percent; /* of what is then free there; its worker says what it took */
     uint32_t step_timeout_ms;
     uint32_t orphan_timeout_ms; /* how long workers outlive us */
     uint64_t load_timeout_ms;   /* from the first AttachReply to Attached; 0: ten minutes */
@@ -106,6 +104,9 @@ bool handoff_lost_arenas(struct handoff *handoff);
 /* --- after a restart (handoff_rejoin.c) ------------------------------------------------------- */
 
 struct arenas;
+
+/* Memory of the host tier, which every worker that comes from now on maps; borrowed. */
+void handoff_use_host(struct handoff *handoff, int fd, uint64_t bytes);
 
 /* The pool's name; before the first turn.  16 bytes. */
 void handoff_name_pool(struct handoff *handoff, const uint8_t *id);

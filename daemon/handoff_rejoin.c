@@ -17,6 +17,13 @@ handoff_name_pool(struct handoff *h, const uint8_t *id)
     memcpy(h->pool_id, id, sizeof(h->pool_id));
 }
 
+void
+handoff_use_host(struct handoff *h, int fd, uint64_t bytes)
+{
+    h->host_fd = fd;
+    h->host_bytes = bytes;
+}
+
 enum status
 handoff_adopt(struct handoff *h, const struct arenas *arenas, const char *device)
 {

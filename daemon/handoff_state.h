@@ -49,6 +49,8 @@ struct handoff {
     size_t connection_count;
 
     struct arenas arenas;
+    int host_fd;                       /* of the host tier; borrowed */
+    uint64_t host_bytes;               /* 0: there is none */
     char device[HANDOFF_DEVICE_BYTES]; /* where the arenas are */
     bool has_lost_arenas;              /* and the caller has not heard of it */
 

@@ -17,6 +17,7 @@
 #include "daemon/corpus.h"
 #include "daemon/estate.h"
 #include "daemon/handoff.h"
+#include "daemon/host_memory.h"
 #include "daemon/ingest.h"
 #include "daemon/insight.h"
 #include "daemon/kv_events.h"
@@ -72,8 +73,10 @@ struct kvasird {
     struct access *access;       /* of those who come over a network; NULL without */
     struct calls *calls;
     struct handoff *handoff;
-    uint64_t busy_until_us;                    /* no sleep before */
-    struct estate estate;                      /* the pool's, once there is one */
+    uint64_t busy_until_us;  /* no sleep before */
+    struct estate estate;    /* the pool's, once there is one */
+    struct host_memory host; /* of the host tier */
+    bool is_host_adopted;    /* living workers of an earlier kvasird have it mapped */
     struct peer_link peers[SCHED_WORKERS_MAX]; /* by worker number */
 
     struct wire_arena *arena;           /* of the message in hand */

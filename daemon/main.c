@@ -105,7 +105,8 @@ main(int argc, char **argv)
     static struct kvasird daemon = {
         .lock_fd = -1,
         .signal_fd = -1,
-        .estate = {.catalog_fd = -1, .arena_fds = {-1, -1}, .learned_fd = -1}};
+        .estate = {.catalog_fd = -1, .arena_fds = {-1, -1}, .host_fds = {-1, -1}, .learned_fd = -1},
+        .host = {.fd = -1, .index_fd = -1}};
     struct conf conf = options_conf(&daemon.options);
     int code = EXIT_USAGE;
     enum status st = options_read(argc, argv, &daemon.options);

@@ -48,6 +48,9 @@ static const struct conf_option table[] = {
      "memory for the KV of documents and answers: bytes, or a share (0.9, 90%) of what is free "
      "after weights and workspace",
      AT(kv_memory)},
+    {"host-memory", CONF_SIZE, "0", 0, 0, "BYTES",
+     "memory of this machine for KV of documents that the pool has no room for; 0: none",
+     AT(host_memory)},
     {"block-tokens", CONF_U64, "32", 16, 64, "N", "tokens in a block of KV: 16, 32 or 64",
      AT(block_tokens)},
     {"kv-type", CONF_STRING, "auto", 0, 0, "TYPE",

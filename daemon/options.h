@@ -17,7 +17,8 @@ struct options {
     char *listen;
     char *curve_secret;
     char *curve_clients;
-    char *kv_memory; /* options_kv_memory reads it */
+    char *kv_memory;      /* options_kv_memory reads it */
+    uint64_t host_memory; /* bytes */
     uint64_t block_tokens;
     char *kv_type;
     bool deterministic;

@@ -286,6 +286,15 @@ peers_close(struct kvasird *d)
 /* --- from workers ----------------------------------------------------------------------------- */
 
 static void
+use_tier(struct kvasird *d, uint32_t worker)
+{
+    if (d->host.bytes > 0 && d->peers[worker].state == PEER_READY && !d->peers[worker].is_lost) {
+        sched_worker_use_tier(d->sched, clock_now_us(), worker);
+        deliver(d);
+    }
+}
+
+static void
 take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
            const Kvasir__V1__Ready *ready)
 {
@@ -302,6 +311,7 @@ take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
              (unsigned long long)peer->incarnation, ready->seqs_max);
     sched_worker_ready(d->sched, clock_now_us(), worker, peer->incarnation, ready->seqs_max);
     deliver(d);
+    use_tier(d, worker); /* it was told of the memory when it attached */
     serve_status(d);
 }
 
@@ -323,6 +333,9 @@ take_reset(struct kvasird *d, uint32_t worker, const struct message *message,
     log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u after=restart kept=%zu",
              worker, (unsigned long long)peer->incarnation, peer->seqs_max, wire->step->n_kept);
     peers_back(d, worker, wire->step);
+    if (d->is_host_adopted) {
+        use_tier(d, worker);
+    }
     serve_status(d);
 }
 

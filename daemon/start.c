@@ -378,6 +378,7 @@ end_estate(struct kvasird *d)
         estate_give_up(&d->estate, false);
     }
     estate_close(&d->estate);
+    host_memory_close(&d->host);
 }
 
 /* A pool that ends with us is gone; of one that stays the next kvasird tells anew. */

@@ -32,7 +32,7 @@ struct tier_doc;
 
 #define KVPOOL_BLOCKS_MAX     (1u << 28)
 #define KVPOOL_CLAIM_DOCS_MAX 4096
-#define KVPOOL_SPILL_AHEAD    8  /* one part in so many is free, or copied before it must go */
+#define KVPOOL_SPILL_AHEAD    4  /* one part in so many is free, or copied before it must go */
 #define KVPOOL_SPILL_BLOCKS   64 /* of one spill */
 
 /* Who is told which blocks may be hit, and which no longer (kvpool_watch.c): whole blocks of the

@@ -16,6 +16,7 @@
 #include "kvpool/catalog.h"
 #include "kvpool/kvpool.h"
 #include "kvpool/pool_state.h"
+#include "kvpool/tier.h"
 
 /* --- noting ----------------------------------------------------------------------------------- */
 
@@ -294,6 +295,9 @@ kvpool_leave_catalog(struct kvpool *pool)
 {
     pool->config.catalog = NULL;
     pool->blocks.catalog = NULL;
+    if (pool->tier != NULL) {
+        pool->tier->ops->leave(pool->tier);
+    }
 }
 
 enum status

@@ -82,6 +82,9 @@ struct tier_ops {
 
     void (*stat)(const struct tier *, struct tier_stats *stats_out);
 
+    /* What is noted of it for a next process stays as it is from now on. */
+    void (*leave)(struct tier *);
+
     /* Walks the documents in no order; `cursor` starts at NULL; false at the end. */
     bool (*next)(const struct tier *, const struct tier_doc **cursor, struct dockey *key_out,
                  uint32_t *n_tokens_out, uint32_t *blocks_out);

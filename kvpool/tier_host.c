@@ -427,6 +427,13 @@ host_stat(const struct tier *tier, struct tier_stats *stats_out)
     stats_out->documents = (uint32_t)host->index.count;
 }
 
+static void
+host_leave(struct tier *tier)
+{
+    host_of(tier)->config.catalog = NULL;
+    host_of(tier)->places.catalog = NULL;
+}
+
 static bool
 host_next(const struct tier *tier, const struct tier_doc **cursor, struct dockey *key_out,
           uint32_t *n_tokens_out, uint32_t *blocks_out)
@@ -544,6 +551,7 @@ static const struct tier_ops host_ops = {
     .withdraw = host_withdraw,
     .fence_lift = host_fence_lift,
     .stat = host_stat,
+    .leave = host_leave,
     .next = host_next,
     .check = host_check,
 };

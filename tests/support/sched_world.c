@@ -346,10 +346,11 @@ world_start(struct world *world, uint32_t worker)
     w->incarnation = ++world->next_incarnation;
     sched_worker_ready(world->sched, ++world->now_us, worker, w->incarnation,
                        world->config.seqs_max);
-    if (world->config.host_places > 0) {
-        sched_worker_use_tier(world->sched, worker);
-    }
     world_obey(world);
+    if (world->config.host_places > 0) {
+        sched_worker_use_tier(world->sched, ++world->now_us, worker);
+        world_obey(world);
+    }
 }
 
 void

@@ -77,11 +77,11 @@ START_TEST(who_would_go_next_is_copied_before_it_goes)
     load(pool, "a", 8 * BLOCK_TOKENS);
     load(pool, "b", 12 * BLOCK_TOKENS);
     load(pool, "c", 12 * BLOCK_TOKENS);
-    ck_assert_uint_eq(spill_all(pool), 8); /* 5 blocks are enough ahead, a document is whole */
+    ck_assert_uint_eq(spill_all(pool), 20); /* 9 blocks are enough ahead, documents are whole */
     ck_assert_uint_eq(copied(pool, "a"), 8);
     ck_assert_uint_eq(spill_all(pool), 0);
 
-    load(pool, "d", 10 * BLOCK_TOKENS); /* a goes, and two blocks of b: nobody copied those */
+    load(pool, "d", 22 * BLOCK_TOKENS); /* a and b go, and two blocks of c: nobody copied those */
     ck_assert_ptr_null(kvpool_find(pool, &w.key));
     ck_assert_uint_eq(stats_of(pool).blocks_uncopied, 2);
     made = claim(pool, &w, 1, 0, 1);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Documents that the pool has no room for go to the host tier and come back from there: the same
+ * answers, nothing computed twice; what changed there meanwhile is computed, with an alarm; and the
+ * copies outlive kvasird as the pool does. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/asking.h"
+#include "tests/support/check_main.h"
+
+#define DOCS       12
+#define DOC_TOKENS 300    /* 10 blocks of 32 */
+#define POOL       "4MiB" /* 64 blocks */
+#define HOST       "16MiB"
+
+static const char *const with_host[] = {"--host-memory", HOST, "--eviction", "lru", NULL};
+
+static struct asking_doc docs[DOCS];
+
+static struct question
+question_of(size_t index)
+{
+    docs[index] = (struct asking_doc){DOC_TOKENS, (uint32_t)index + 1};
+    return (struct question){.docs = &docs[index], .doc_count = 1, .query_seed = 3};
+}
+
+/* What every question is answered without any pressure. */
+static void
+ask_plainly(struct answer answers[DOCS])
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+
+    for (size_t i = 0; i < DOCS; i++) {
+        struct question question = question_of(i);
+
+        ask_ok(host, &question, &answers[i]);
+    }
+    host_stop(&host);
+}
+
+/* Asks all of them; waits until what should be copied is. */
+static void
+ask_all(struct host *host, const struct answer expected[DOCS])
+{
+    struct answer answer;
+
+    for (size_t i = 0; i < DOCS; i++) {
+        struct question question = question_of(i);
+
+        ask_ok(host, &question, &answer);
+        answer_assert_same(&expected[i], &answer);
+        host_wait_exactly(host, "host_blocks_writing", 0);
+    }
+}
+
+START_TEST(a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once)
+{
+    static struct answer expected[DOCS];
+    struct host *host;
+
+    ask_plainly(expected);
+    host = host_start(
+        &(struct host_options){.workers = 1, .kv_memory = POOL, .daemon_args = with_host});
+    ask_all(host, expected);
+    ck_assert_uint_eq(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
+    ck_assert_uint_gt(host_counter(host, "docs_evicted"), 0);
+    ask_all(host, expected);
+    ask_all(host, expected);
+    /* Whatever was not in the pool came from the host, to the last token. */
+    ck_assert_uint_eq(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
+    ck_assert_uint_gt(host_counter(host, "docs_loaded"), 0);
+    ck_assert_uint_eq(host_counter(host, "tokens_loaded") % DOC_TOKENS % 32, 0);
+    ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(two_workers_share_the_tier)
+{
+    static struct answer expected[DOCS];
+    struct host *host;
+
+    ask_plainly(expected);
+    host = host_start(
+        &(struct host_options){.workers = 2, .kv_memory = POOL, .daemon_args = with_host});
+    ask_all(host, expected);
+    host_kill_worker(host, 0);
+    ask_all(host, expected);
+    ck_assert_uint_eq(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
+    host_stop(&host);
+}
+END_TEST
+
+/* Writes over all of the tier's memory, through kvasird's own descriptor. */
+static void
+spoil_memory(const struct process *daemon)
+{
+    char path[64], target[64], bytes[4096];
+
+    memset(bytes, 0x5a, sizeof(bytes));
+    for (int fd = 3; fd < 256; fd++) {
+        ssize_t length;
+        int memory;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)process_pid(daemon), fd);
+        length = readlink(path, target, sizeof(target) - 1);
+        if (length < 0) {
+            continue;
+        }
+        target[length] = '\0';
+        if (strncmp(target, "/memfd:kvasir-host (", 20) != 0) {
+            continue;
+        }
+        memory = open(path, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(memory, 0);
+        for (off_t at = 0; at < 16 << 20; at += (off_t)sizeof(bytes)) {
+            ck_assert_int_eq(pwrite(memory, bytes, sizeof(bytes), at), sizeof(bytes));
+        }
+        (void)close(memory);
+        return;
+    }
+    ck_abort_msg("kvasird holds no memory of a host tier");
+}
+
+START_TEST(memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer)
+{
+    static struct answer expected[DOCS];
+    struct host *host;
+
+    ask_plainly(expected);
+    host = host_start(
+        &(struct host_options){.workers = 1, .kv_memory = POOL, .daemon_args = with_host});
+    ask_all(host, expected);
+    spoil_memory(host_daemon(host));
+    ask_all(host, expected);
+    ck_assert_uint_gt(host_counter(host, "loads_bad"), 0);
+    ck_assert_uint_gt(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
+    ck_assert_uint_eq(host_counter(host, "host_docs_bad"), host_counter(host, "loads_bad"));
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(the_copies_outlive_kvasird)
+{
+    static struct answer expected[DOCS];
+    struct host *host;
+    uint64_t blocks;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){
+        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
+    ask_all(host, expected);
+    blocks = host_counter(host, "host_blocks");
+    ck_assert_uint_gt(blocks, 0);
+    host_kill_worker(host, 0);
+    host_kill_daemon(host);
+    host_restart_daemon(host);
+    (void)host_add_worker(host);
+    host_wait_exactly(host, "host_blocks_writing",
+                      0); /* which adopted one goes next, nobody knows */
+    ck_assert_uint_eq(host_counter(host, "host_blocks_adopted"), blocks);
+    ask_all(host, expected);
+    ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
+    ck_assert_uint_gt(host_counter(host, "docs_loaded"), 0);
+    ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);
+    host_stop(&host);
+}
+END_TEST
+
+CHECK_MAIN("host_tier", a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once,
+           two_workers_share_the_tier,
+           memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer,
+           the_copies_outlive_kvasird)
