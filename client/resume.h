@@ -34,7 +34,8 @@ void resume_deinit(struct resume *resume);
 /* Notes what came.  Without memory for it there will be no other attempt. */
 void resume_take(struct resume *resume, const Kvasir__V1__GenerateReply *reply);
 
-/* After an attempt ended so (was_lost: it was sent, and its connection went): whether to make another, once the pause is over. */
+/* After an attempt ended so (was_lost: it was sent, and its connection went): whether to make
+ * another, once the pause is over. */
 bool resume_may_try(struct resume *resume, bool was_lost, enum rpc_code code, uint64_t now_us);
 
 /* A drawn answer can only go on with the seed that it began with, so it is named from the start. */

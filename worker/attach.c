@@ -2,10 +2,12 @@
 #include "worker/attach.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/failpoint.h"
 #include "kvpool/dockey.h"
 #include "kvpool/kvpool.h"
@@ -15,6 +17,8 @@
 #include "worker/weights_record.h"
 
 #include "kvasir/v1/worker.pb-c.h"
+
+#define LOOK_AGAIN_MS 100
 
 #define SHARE_GRAIN (2u << 20) /* bytes in which a device gives memory: a share is no more */
 
@@ -369,6 +373,27 @@ answer(struct attachment *a)
     return talk_send(a->socket, &attached.base, fds, n);
 }
 
+/* --- finding the daemon ----------------------------------------------------------------------- */
+
+/* Who starts both at once starts the daemon first, but its sockets come when it has read the model.
+ */
+static enum status
+find_daemon(const struct attach_options *options, int *socket_out)
+{
+    uint64_t until_us = clock_now_us() + options->patience_us;
+    enum status st;
+
+    while ((st = talk_connect(options->runtime_dir, socket_out)) == ST_UNAVAILABLE
+           && clock_now_us() < until_us) {
+        struct pollfd stop = {.fd = options->stop_fd, .events = POLLIN};
+
+        if (poll(&stop, 1, LOOK_AGAIN_MS) > 0) {
+            return ERR(ST_UNAVAILABLE, "told to stop");
+        }
+    }
+    return st;
+}
+
 /* --- the talk ------------------------------------------------------------------------ */
 
 static enum status
@@ -391,7 +416,7 @@ talk(const struct attach_options *options, struct attachment *a, int fds[TALK_FD
     attach.has_seqs_max = true;
     attach.seqs_max = options->seqs_max;
     TRY(wire_arena_new(&a->replies));
-    TRY(talk_connect(options->runtime_dir, &a->socket));
+    TRY(find_daemon(options, &a->socket));
     a->daemon_pidfd = talk_daemon_pidfd(a->socket);
     FAILPOINT(attach_connect);
     TRY(talk_send(a->socket, &attach.base, NULL, 0));

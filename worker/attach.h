@@ -25,7 +25,8 @@ struct attach_options {
     const char *runtime_dir;     /* NULL: endpoint_dir's default */
     const struct device *device; /* opened; borrowed until attach_close */
     uint32_t seqs_max;
-    int stop_fd; /* readable: give up (an eventfd) */
+    int stop_fd;          /* readable: give up (an eventfd) */
+    uint64_t patience_us; /* for a kvasird that is not there yet */
     /* Makes the workspace: called when model, settings and weights are there and KV is not, so that
      * a share of what is free is one of what is left.  May give attachment->tuning another content.
      * NULL: there is none. */

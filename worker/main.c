@@ -31,6 +31,7 @@ const char *malloc_conf = "background_thread:true,abort_conf:true,narenas:2";
 
 #define SEQS_MAX_LIMIT    1024
 #define BUSY_POLL_MAX     60000000u  /* us */
+#define WAIT_MAX          3600000u   /* ms */
 #define STEP_SEGMENTS_MAX (1u << 18) /* 4 MiB of descriptors at most */
 
 struct options {
@@ -41,6 +42,7 @@ struct options {
     uint64_t seqs_max;
     uint64_t mixed_tokens;
     uint64_t busy_poll; /* us */
+    uint64_t wait;      /* ms */
     bool poison;
 };
 
@@ -62,6 +64,9 @@ static const struct conf_option option_table[] = {
     {"busy-poll", CONF_U64, "0", 0, BUSY_POLL_MAX, "US",
      "microseconds to look out for more work without sleeping; keeps two cores busy",
      offsetof(struct options, busy_poll)},
+    {"wait", CONF_DURATION, "30s", 0, WAIT_MAX, "TIME",
+     "how long to look for a kvasird that is not there yet; 0: not at all",
+     offsetof(struct options, wait)},
     {"poison", CONF_BOOL, "false", 0, 0, NULL,
      "fill blocks with NaN before their first write, not with zeros: for tests",
      offsetof(struct options, poison)},
@@ -245,6 +250,7 @@ attach(const struct options *options, const struct device *device, struct machin
                                                 .device = device,
                                                 .seqs_max = (uint32_t)options->seqs_max,
                                                 .stop_fd = stop_event,
+                                                .patience_us = options->wait * 1000,
                                                 .make_workspace = make_machine,
                                                 .arg = machine},
                        attachment);

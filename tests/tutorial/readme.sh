@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# README's "By hand" does what it says: its commands after the build, with a model of random weights and a free port.
+set -euo pipefail
+source=$(cd "${KVASIR_SRCDIR:-.}" && pwd)
+if ! command -v curl >/dev/null; then
+    echo "SKIP: no curl: install the Debian package curl" >&2
+    exit 77
+fi
+dir=$(mktemp -d /tmp/kvasir-readme-XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+fail() {
+    echo "--- output:" && cat "$dir/out" "$dir/log"
+    echo "FAIL: $*" >&2
+    exit 1
+}
+./kvasir-tiny-model --out "$dir/tiny.gguf" >/dev/null
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+
+# The indented lines up to the part on GPUs; whoever types is slower than programs start, so a script waits.
+sed -n '/^## By hand$/,/^On a GPU/s/^    //p' "$source/README.md" | grep -v '^autoreconf ' |
+    sed -e "s|~/.cache/kvasir/[^ ]*\.gguf|$dir/tiny.gguf|" -e "s/8000/$port/g" -e "s|\.\./deploy/|$source/deploy/|" \
+        -e 's|^\./kvasir ask|until ./kvasirctl health; do sleep 0.1; done\n&|' \
+        -e 's/^curl /curl --fail --silent --retry 30 --retry-delay 1 --retry-connrefused /' >"$dir/lines"
+[ "$(grep -c '^\./' "$dir/lines")" -ge 6 ] || fail "hardly any command in README.md"
+{
+    echo "set -e; trap 'kill \$(jobs -p) 2>/dev/null || true; wait' EXIT"
+    cat "$dir/lines"
+} >"$dir/commands"
+TMPDIR=$dir timeout 200 bash "$dir/commands" >"$dir/out" 2>"$dir/log" </dev/null || fail "a command failed"
+grep -q '^documents_registered' "$dir/out" || fail "shows no statistics"
+tail -n 1 "$dir/out" | python3 -c 'import json, sys
+answer = json.load(sys.stdin)
+assert answer["choices"][0]["message"]["role"] == "assistant" and answer["usage"]["documents"], answer' ||
+    fail "the gateway's answer is none"
