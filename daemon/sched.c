@@ -70,6 +70,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     if (htab_init(&sched->sessions, session_equal) != ST_OK
         || htab_init(&sched->builds, build_equal) != ST_OK || traffic_new(&sched->traffic) != ST_OK
         || htab_init(&sched->blamed, sched_blame_equal) != ST_OK
+        || htab_init(&sched->shares, sched_share_equal) != ST_OK
         || reserve_actions(sched, sched->action_need) != ST_OK) {
         sched_destroy(&sched);
         return ST_NO_MEMORY;
@@ -114,6 +115,8 @@ sched_destroy(struct sched **sched_ref)
     }
     assert(list_is_empty(&sched->running));
     free_ended(sched);
+    sched_forget_shares(sched);
+    htab_deinit(&sched->shares);
     sched_forget_pins(sched);
     sched_forget_checks(sched);
     sched_forget_blame(sched);
@@ -170,6 +173,7 @@ void
 sched_bury(struct sched *sched, struct session *session)
 {
     htab_remove(&sched->sessions, &session->by_id);
+    sched_leave_share(session);
     sched->action_need -= actions_of(session);
     list_push_back(&sched->ended, &session->age_link);
 }
@@ -280,14 +284,16 @@ fits_context(struct sched *sched, struct prompt *prompt)
 
 /* Reasons to refuse before anything is allocated; the message is written. */
 static bool
-is_welcome(struct sched *sched, struct sched_submit *submit, enum sched_end *end_out)
+is_welcome(struct sched *sched, uint64_t now_us, struct sched_submit *submit,
+           enum sched_end *end_out)
 {
     if (sched->is_draining) {
         *end_out = SCHED_END_DRAINING;
         (void)snprintf(sched->message, sizeof(sched->message), "the daemon is draining");
         return false;
     }
-    if (sched->waiting_count >= sched->config.waiting_max) {
+    if (sched->waiting_count >= sched->config.waiting_max
+        && !sched_give_place(sched, now_us, submit->tenant, submit->weight)) {
         *end_out = SCHED_END_FULL;
         (void)snprintf(sched->message, sizeof(sched->message),
                        "%u requests are waiting: the limit is %u", sched->waiting_count,
@@ -348,12 +354,16 @@ sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit)
 
     sched_begin(sched);
     sched->counters.requests_submitted++;
-    if (!is_welcome(sched, submit, &end)) {
+    if (!is_welcome(sched, now_us, submit, &end)) {
         refuse(sched, submit->id, end);
         prompt_deinit(&submit->prompt);
         return;
     }
     st = sched_take_in(sched, submit, &session);
+    if (st == ST_OK
+        && (st = sched_join_share(sched, session, submit->tenant, submit->weight)) != ST_OK) {
+        sched_bury(sched, session);
+    }
     if (st != ST_OK) {
         (void)snprintf(sched->message, sizeof(sched->message), "%s", status_detail());
         refuse(sched, submit->id, st == ST_INVALID ? SCHED_END_NEVER_FITS : SCHED_END_NO_MEMORY);

@@ -12,7 +12,8 @@
  *   - it holds all of its documents and room for a first part of its answer, or nothing: no request
  *     waits for blocks of a request that waits for it;
  *   - the oldest running request is never preempted, so something always finishes;
- *   - a waiting request is passed by at most SCHED_PASSES_MAX later arrivals;
+ *   - tenants that wait get work in proportion to their weights (sched_share.c);
+ *   - a waiting request is passed by at most SCHED_PASSES_MAX others out of their turn;
  *   - a document that is being built is built once, however many ask for it;
  *   - a block comes back only when no living worker can still write it. */
 #ifndef DAEMON_SCHED_H
@@ -37,7 +38,7 @@ struct sched;
 #define SCHED_WAITING_MAX     65536 /* upper limit of the option max-waiting */
 #define SCHED_WORKER_SEQS_MAX 4096  /* credit of one worker */
 #define SCHED_DOCUMENTS_MAX   KVPOOL_CLAIM_DOCS_MAX
-#define SCHED_PASSES_MAX      16   /* later arrivals that may overtake a waiting request */
+#define SCHED_PASSES_MAX      16   /* that may overtake a waiting request out of their turn */
 #define SCHED_AHEAD_MAX       16   /* waiting requests whose documents outrank all others */
 #define SCHED_TRIES_MAX       8    /* blocked requests looked at a turn, for one that fits */
 #define SCHED_STRIKES_MAX     2    /* workers that died of one document or request, and it alone */
@@ -45,7 +46,9 @@ struct sched;
 #define SCHED_BLAMED_MAX      1024 /* documents under suspicion */
 #define SCHED_QUARANTINE_US   600000000u
 #define SCHED_RETRY_AFTER_MS  1000
-#define SCHED_SPILLS_MAX      2 /* that a worker copies into the host tier, or is about to */
+#define SCHED_SPILLS_MAX      2    /* that a worker copies into the host tier, or is about to */
+#define SCHED_SHARES_MAX      4096 /* tenants whose share is known; quiet ones go first */
+#define SCHED_WEIGHT_MAX      1000
 #define SCHED_BACKGROUND_MAX  4 /* documents that an idle worker encodes unasked, at once */
 
 struct sched_config {
@@ -183,6 +186,8 @@ struct sched_submit {
     uint64_t arrival_us;  /* at the daemon, before tokenising */
     uint64_t deadline_us; /* absolute */
     uint32_t priority;    /* 0..PROMPT_PRIORITY_MAX */
+    const char *tenant;   /* whose share it is; NULL, "": nobody's, which is one too */
+    uint32_t weight;      /* of that share, 1..SCHED_WEIGHT_MAX; 0 is 1 */
     bool has_name;        /* the call is the same in a retry: */
     bool is_retry;
     uint8_t name[SESSION_NAME_BYTES];
@@ -389,6 +394,8 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(deadlines_passed, "requests ended by their deadline")                                        \
     X(requests_hopeless, "of those, requests not started because no time was left for an answer")  \
     X(clients_gone, "requests ended because nobody listened any more")                             \
+    X(requests_displaced,                                                                          \
+      "of those refused, requests whose place in the queue another tenant got")                    \
     X(requests_preempted, "times a request gave its blocks back to another")                       \
     X(requests_passed, "times a waiting request was overtaken by a later one")                     \
     X(requests_requeued, "requests moved away from a lost worker")                                 \

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who comes in next, and where it runs.
  *
- * The queue is first come, first served by priority.  A request that does not fit yet may be passed
- * by a smaller or luckier one, and a low priority by a higher one; but each waiting request counts
- * who passed it.  As older ones are passed whenever younger ones are, the oldest has the highest
- * count; at SCHED_PASSES_MAX nobody comes in before it.  Then running requests end, blocks come
+ * The queue is by priority, then by turn: that of tenants is fair (sched_share.c), within one it is
+ * first come, first served.  A request that does not fit yet may be passed by a smaller or luckier
+ * one, and a low priority by a higher one; but each waiting request counts who passed it out of
+ * turn.  As those with an earlier turn are passed whenever later ones are, the first one has the
+ * highest count; at SCHED_PASSES_MAX nobody comes in before it.  Then running requests end, blocks come
  * back, builds seal: it gets in.  So nothing starves, at the price of an emptier machine for a
  * moment.
  *
@@ -42,28 +43,58 @@ sched_never_fits(const struct sched *sched, struct session *session)
 static bool
 comes_before(const struct session *a, const struct session *b)
 {
-    return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
+    return a->priority != b->priority ? a->priority > b->priority : sched_is_turn_before(a, b);
+}
+
+/* The node that the session goes before.  From both ends at once: one goes last as a rule, and next
+ * when its tenant was quiet. */
+static struct list_node *
+find_queue_place(struct sched *sched, const struct session *session)
+{
+    struct list_node *front = sched->queue.next, *back = &sched->queue;
+
+    while (front != back) {
+        if (comes_before(session, LIST_ENTRY(front, struct session, queue_link))) {
+            return front;
+        }
+        if (!comes_before(session, LIST_ENTRY(back->prev, struct session, queue_link))) {
+            return back;
+        }
+        front = front->next;
+        back = front == back ? back : back->prev;
+    }
+    return back;
+}
+
+static struct list_node *
+find_turn_place(struct sched *sched, const struct session *session)
+{
+    struct list_node *front = sched->waiting.next, *back = &sched->waiting;
+
+    while (front != back) {
+        if (sched_is_turn_before(session, LIST_ENTRY(front, struct session, age_link))) {
+            return front;
+        }
+        if (!sched_is_turn_before(session, LIST_ENTRY(back->prev, struct session, age_link))) {
+            return back;
+        }
+        front = front->next;
+        back = front == back ? back : back->prev;
+    }
+    return back;
 }
 
 void
 sched_enqueue(struct sched *sched, struct session *session)
 {
-    struct list_node *at = &sched->queue;
+    struct list_node *at;
 
-    /* From the end: a new request usually goes last. */
-    while (at->prev != &sched->queue
-           && comes_before(session, LIST_ENTRY(at->prev, struct session, queue_link))) {
-        at = at->prev;
-    }
-    list_insert_before(at, &session->queue_link);
-    at = &sched->waiting;
-    while (at->prev != &sched->waiting
-           && session->order < LIST_ENTRY(at->prev, struct session, age_link)->order) {
-        at = at->prev;
-    }
+    sched_take_place(sched, session);
+    list_insert_before(find_queue_place(sched, session), &session->queue_link);
+    at = find_turn_place(sched, session);
     list_insert_before(at, &session->age_link);
     if (at != &sched->waiting) {
-        /* A returning request keeps the rule that the oldest has been passed most often. */
+        /* Who comes in between keeps the rule that the first has been passed most often. */
         uint32_t passed = LIST_ENTRY(at, struct session, age_link)->passed;
 
         session->passed = session->passed > passed ? session->passed : passed;
@@ -309,7 +340,7 @@ sched_push_assign(struct sched *sched, struct session *session)
     session->kept = 0;
 }
 
-/* Whoever is older than `session` and waits has been passed. */
+/* Whoever waits and whose turn is before that of `session` has been passed. */
 static void
 count_passes(struct sched *sched, const struct session *session)
 {
@@ -317,7 +348,7 @@ count_passes(struct sched *sched, const struct session *session)
     {
         struct session *other = LIST_ENTRY(node, struct session, age_link);
 
-        if (other->order >= session->order) {
+        if (!sched_is_turn_before(other, session)) {
             return;
         }
         other->passed++;
@@ -371,6 +402,7 @@ sched_start(struct sched *sched, struct session *session, uint32_t worker, uint6
     struct list_node *at = &sched->running;
 
     sched_unawait(sched, session);
+    sched_leave_place(sched, session, true);
     list_unlink(&session->queue_link);
     list_unlink(&session->age_link);
     sched->waiting_count--;
@@ -503,13 +535,13 @@ close_stuck(struct sched *sched, struct session *session, uint64_t now_us)
 static struct session *
 overdue(const struct sched *sched)
 {
-    struct session *oldest;
+    struct session *first;
 
     if (list_is_empty(&sched->waiting)) {
         return NULL;
     }
-    oldest = LIST_ENTRY(sched->waiting.next, struct session, age_link);
-    return oldest->passed >= SCHED_PASSES_MAX ? oldest : NULL;
+    first = LIST_ENTRY(sched->waiting.next, struct session, age_link);
+    return first->passed >= SCHED_PASSES_MAX ? first : NULL;
 }
 
 /* The next one to try: the overdue one and nobody else, or who follows `after` in the queue. */

@@ -91,6 +91,7 @@ sched_close(struct sched *sched, uint64_t now_us, struct session *session, enum 
     session_move(session, SESSION_CLOSE);
     if (session->state == SESSION_ENDED) {
         sched_unawait(sched, session);
+        sched_leave_place(sched, session, false);
         list_unlink(&session->queue_link);
         list_unlink(&session->age_link);
         sched->waiting_count--;

@@ -10,6 +10,7 @@
  *   sched_tier.c   blocks to the host tier and back
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
+ *   sched_share.c  whose turn it is among tenants
  *   sched_pace.c   who has no time left
  *   sched_workers.c  their lives
  *   sched_kept.c   requests that workers have kept over a restart
@@ -17,7 +18,7 @@
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
  *
- * Lists: `queue` holds the waiting by priority, then age; `waiting` the same by age; `running`
+ * Lists: `queue` holds the waiting by priority, then turn; `waiting` the same by turn; `running`
  * whoever holds a claim, by age.  Every build in progress is in `builds` and in its owner's list.
  */
 #ifndef DAEMON_SCHED_STATE_H
@@ -92,6 +93,8 @@ struct sched {
     struct list_node blamed_by_age;
     uint32_t quarantined_count;
     struct list_node queue, waiting, running, ended;
+    struct htab shares;    /* of tenants: sched_share.c */
+    uint64_t turn;         /* virtual time */
     struct list_node kept; /* struct kept */
     uint32_t expected;     /* workers that are still to come back, */
     uint64_t expected_until_us;
@@ -146,6 +149,22 @@ enum status sched_reserve_actions(struct sched *sched, size_t count);
 /* A worker takes requests from now on. */
 void sched_make_ready(struct sched *sched, uint32_t worker, uint64_t incarnation,
                       uint32_t seqs_max);
+
+/* sched_share.c */
+
+bool sched_share_equal(const struct htab_node *node, const void *key);
+void sched_forget_shares(struct sched *sched);
+/* ST_NO_MEMORY. */
+enum status sched_join_share(struct sched *sched, struct session *session, const char *tenant,
+                             uint32_t weight);
+void sched_leave_share(struct session *session);
+/* It waits: it has a turn from then on. */
+void sched_take_place(struct sched *sched, struct session *session);
+void sched_leave_place(struct sched *sched, struct session *session, bool has_come_in);
+bool sched_is_turn_before(const struct session *a, const struct session *b);
+/* Refuses the last request of another tenant that has more of them in the queue; false: there is
+ * none. */
+bool sched_give_place(struct sched *sched, uint64_t now_us, const char *tenant, uint32_t weight);
 
 /* sched_kept.c */
 

@@ -84,6 +84,7 @@ submit(struct kvasird *d, struct call *call, struct prompt *prompt, uint32_t pri
         .arrival_us = call->arrival_us,
         .deadline_us = call->deadline_us,
         .priority = priority,
+        .tenant = call->tenant,
         .has_name = call->retry_key_length > 0,
         .is_retry = prompt->is_retry,
         .prompt = *prompt,

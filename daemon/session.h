@@ -57,6 +57,7 @@ struct session_document {
 
 struct sched_segment;
 struct sched_build;
+struct share;
 
 struct session {
     uint64_t id;
@@ -66,7 +67,9 @@ struct session {
     enum session_state state;
 
     struct prompt prompt;
-    uint64_t order; /* age: lower is older; kept over preemptions */
+    struct share *share; /* its tenant's; NULL: in the background */
+    uint64_t turn;       /* sched_share.c; 0: it has none yet */
+    uint64_t order;      /* age: lower is older; kept over preemptions */
     uint32_t priority;
     bool has_name; /* over a restart of kvasird it is known by that */
     bool is_retry;
@@ -74,7 +77,7 @@ struct session {
     uint64_t kept;      /* the worker's number for what it goes on with; 0: it begins */
     bool is_regained;   /* it has gone on so: its times say nothing */
     bool is_background; /* encodes a document in idle time; never waits, gives way to all others */
-    uint32_t passed;    /* later arrivals admitted before this one */
+    uint32_t passed;    /* those with a later turn admitted before this one */
     uint64_t arrival_us, deadline_us;
     uint64_t admitted_us, first_token_us; /* 0: not yet */
     uint32_t doc_tokens;                  /* of its documents, repeated ones repeatedly */
