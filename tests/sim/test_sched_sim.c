@@ -53,6 +53,7 @@ submit_random(struct world *world, uint32_t block_count)
         choose_documents();
     }
     bool is_warm = last.count > 0 && below(12) == 0;
+    static const char *const tenants[] = {NULL, "a", "b", "c"};
 
     world_submit(world, (struct world_ask){
                             .docs = last.docs,
@@ -60,6 +61,8 @@ submit_random(struct world *world, uint32_t block_count)
                             .query = 1 + below(20),
                             .max_tokens = 1 + below(own_max),
                             .priority = below(3) * 50,
+                            .tenant = tenants[below(4)],
+                            .weight = below(4),
                             .timeout_us = below(10) == 0 ? 1 + below(300) : 0,
                             .is_warm = is_warm,
                             .keep_turn = !is_warm && below(4) != 0,

@@ -144,6 +144,8 @@ world_submit(struct world *world, struct world_ask ask)
         .arrival_us = world->now_us,
         .deadline_us = ask.timeout_us == 0 ? WORLD_NEVER_US : world->now_us + ask.timeout_us,
         .priority = ask.priority,
+        .tenant = ask.tenant,
+        .weight = ask.weight,
         .prompt =
             {
                 .documents = mem_zalloc(ask.doc_count, sizeof(struct prompt_document)),

@@ -41,6 +41,8 @@ struct world_ask {
     uint32_t doc_count;
     uint32_t query, max_tokens;
     uint32_t priority;
+    const char *tenant; /* NULL: nobody's */
+    uint32_t weight;    /* of its share; 0: 1 */
     uint64_t timeout_us; /* 0: none */
     bool is_warm;
     enum reuse_mode reuse;
