@@ -5,8 +5,8 @@
  * first come, first served.  A request that does not fit yet may be passed by a smaller or luckier
  * one, and a low priority by a higher one; but each waiting request counts who passed it out of
  * turn.  As those with an earlier turn are passed whenever later ones are, the first one has the
- * highest count; at SCHED_PASSES_MAX nobody comes in before it.  Then running requests end, blocks come
- * back, builds seal: it gets in.  So nothing starves, at the price of an emptier machine for a
+ * highest count; at SCHED_PASSES_MAX nobody comes in before it.  Then running requests end, blocks
+ * come back, builds seal: it gets in.  So nothing starves, at the price of an emptier machine for a
  * moment.
  *
  * The worker: documents that are being built bind a request to their worker, which orders the build
@@ -144,8 +144,8 @@ sched_has_credit(const struct worker *worker)
 static int
 compare_load(const struct worker *a, const struct worker *b)
 {
-    uint64_t load_a = (uint64_t)a->assigned * b->seqs_max;
-    uint64_t load_b = (uint64_t)b->assigned * a->seqs_max;
+    uint64_t load_a = ((uint64_t)a->assigned + a->kept) * b->seqs_max;
+    uint64_t load_b = ((uint64_t)b->assigned + b->kept) * a->seqs_max;
 
     return load_a < load_b ? -1 : load_a > load_b;
 }
@@ -516,7 +516,8 @@ is_stuck(const struct sched *sched)
     struct kvpool_stats stats;
 
     kvpool_stats(sched->pool, &stats);
-    return sched->running_count == 0 && stats.blocks_quarantined == 0;
+    return sched->running_count == 0 && list_is_empty(&sched->kept)
+           && stats.blocks_quarantined == 0;
 }
 
 /* The last refusal of the pool says what is missing. */

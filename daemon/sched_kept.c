@@ -7,6 +7,9 @@
  * has the same name, so its session gets the claim and goes on at that worker, with no queue and no
  * credit asked: it was admitted once.  Nobody comes within the time: it is stopped.
  *
+ * A whole answer holds no blocks.  One that is not, and that nobody has come for yet, gives its
+ * blocks back as soon as an answer lacks some (sched_yield_kept).
+ *
  * What does not check out is stopped as well; its own blocks stay claimed until the worker has let
  * go.  A retry that is faster than its worker waits for it a while (sched_is_expected). */
 #include "daemon/sched_state.h"
@@ -121,6 +124,21 @@ destroy(struct sched *sched, struct kept *kept, uint64_t fence)
     mem_free(kept);
 }
 
+/* A whole answer was read from documents that nobody has to hold any more. */
+static enum status
+claim(struct sched *sched, struct kept *kept)
+{
+    if (!kept->is_done) {
+        return kvpool_claim(sched->pool, kept->wants, kept->want_count, 0, kept->number,
+                            &kept->claim);
+    }
+    for (uint32_t i = 0; i < kept->want_count; i++) {
+        kept->wants[i].tokens_ready = kept->wants[i].n_tokens;
+        kept->wants[i].reason = KVPOOL_HIT;
+    }
+    return kvpool_claim(sched->pool, NULL, 0, 0, kept->number, &kept->claim);
+}
+
 /* One that the worker has; what of it is of no use is stopped. */
 static enum status
 take_in(struct sched *sched, const struct sched_kept *from, uint32_t worker, uint64_t incarnation,
@@ -136,7 +154,7 @@ take_in(struct sched *sched, const struct sched_kept *from, uint32_t worker, uin
     }
     kept->want_count = is_good ? kept->want_count : 0;
     add(sched, kept);
-    st = kvpool_claim(sched->pool, kept->wants, kept->want_count, 0, kept->number, &kept->claim);
+    st = claim(sched, kept);
     if (st == ST_OK) {
         st = kvpool_claim_regain(sched->pool, kept->claim, incarnation, from->blocks,
                                  from->block_count);
@@ -320,6 +338,23 @@ sched_end_kept(struct sched *sched, uint64_t now_us)
         }
     }
     return next_us;
+}
+
+bool
+sched_yield_kept(struct sched *sched)
+{
+    bool any = false;
+
+    LIST_FOR_EACH(node, &sched->kept)
+    {
+        struct kept *kept = LIST_ENTRY(node, struct kept, link);
+
+        if (!kept->is_done && !kept->is_stopping) {
+            stop(sched, kept);
+        }
+        any |= !kept->is_done;
+    }
+    return any;
 }
 
 static bool

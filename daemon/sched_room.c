@@ -109,7 +109,8 @@ relieve(struct sched *sched, uint64_t now_us)
 {
     struct session *victim;
 
-    if (sched_yield_background(sched, now_us) || is_relief_coming(sched)) {
+    if (sched_yield_background(sched, now_us) || sched_yield_kept(sched)
+        || is_relief_coming(sched)) {
         return;
     }
     victim = find_victim(sched);

@@ -176,6 +176,8 @@ void sched_take_kept_released(struct sched *sched, uint32_t worker, uint64_t num
 void sched_lose_kept(struct sched *sched, uint32_t worker, uint64_t incarnation);
 /* Stops those for whom nobody came; the time of the next one, or UINT64_MAX. */
 uint64_t sched_end_kept(struct sched *sched, uint64_t now_us);
+/* Stops those that hold blocks; false: nothing that is kept does. */
+bool sched_yield_kept(struct sched *sched);
 /* Stops those that read the document; NULL: all. */
 void sched_drop_kept(struct sched *sched, const struct dockey *key);
 

@@ -321,6 +321,92 @@ START_TEST(a_document_that_changed_meanwhile_ends_it)
 }
 END_TEST
 
+/* It needs no block any more, so nobody waits for one of its. */
+START_TEST(a_whole_answer_holds_nothing_and_is_told_all_the_same)
+{
+    struct scene s = scene_new();
+
+    s.kept.is_done = true;
+    s.kept.block_count = 0;
+    s.kept.answer_tokens = MAX_TOKENS;
+    ck_assert(come_back(&s));
+    ck_assert_uint_eq(stats(&s).blocks_own + stats(&s).blocks_quarantined, 0);
+    ck_assert_uint_eq(sched_evict(s.sched, ++s.now_us, BLOCKS), s.segment.block_count);
+    submit(&s, 2, QUERY, said, 1);
+    size_t count;
+    const struct sched_action *actions = sched_take_actions(s.sched, &count);
+
+    ck_assert_uint_ge(count, 1);
+    ck_assert_int_eq(actions[0].kind, SCHED_SEND_ASSIGN);
+    ck_assert_uint_eq(actions[0].kept, 3);
+    ck_assert_uint_eq(actions[0].build_count, 0);
+    static const uint32_t rest[MAX_TOKENS - 1] = {91};
+    static const uint64_t id = 2;
+
+    (void)sched_worker_step(
+        s.sched, ++s.now_us, 0, INCARNATION,
+        &(struct sched_step){.results = &(struct sched_result){.request = 2,
+                                                               .ids = rest,
+                                                               .id_count = MAX_TOKENS - 1,
+                                                               .tokens_read = DOC_TOKENS,
+                                                               .finish = SCHED_FINISH_LENGTH},
+                             .result_count = 1,
+                             .released = &id,
+                             .released_count = 1});
+    const struct sched_action *end = only(&s, SCHED_REPLY_END);
+
+    ck_assert_int_eq(end->end, SCHED_END_OK);
+    ck_assert_uint_eq(end->usage.tokens_reused, DOC_TOKENS);
+    scene_end(&s);
+}
+END_TEST
+
+/* Somebody listens to the one, nobody yet to the other. */
+START_TEST(an_answer_that_lacks_blocks_gets_those_of_a_kept_request)
+{
+    struct scene s = scene_new();
+    const struct sched_action *action;
+    uint32_t own = 0;
+    size_t count;
+
+    ck_assert(come_back(&s));
+    sched_worker_ready(s.sched, ++s.now_us, 1, INCARNATION + 1, 4);
+    struct sched_submit other = {
+        .id = 5,
+        .deadline_us = s.now_us + LONG_US,
+        .prompt = {.query = make_tokens(8, 50),
+                   .sampling = {.max_tokens = 4 * BLOCKS - 8, .has_max_tokens = true}}};
+
+    sched_submit(s.sched, ++s.now_us, &other);
+    own = only(&s, SCHED_SEND_ASSIGN)->block_count;
+    for (uint32_t tokens = 8; stats(&s).blocks_free + stats(&s).blocks_evictable > 0; tokens++) {
+        (void)sched_worker_step(
+            s.sched, ++s.now_us, 1, INCARNATION + 1,
+            &(struct sched_step){.results =
+                                     &(struct sched_result){.request = 5, .own_tokens = tokens},
+                                 .result_count = 1});
+        action = sched_take_actions(s.sched, &count);
+        for (size_t i = 0; i < count; i++) {
+            ck_assert_int_eq(action[i].kind, SCHED_SEND_GRANT);
+            own += action[i].block_count;
+        }
+    }
+    (void)sched_worker_step(
+        s.sched, ++s.now_us, 1, INCARNATION + 1,
+        &(struct sched_step){.results = &(struct sched_result){.request = 5, .own_tokens = own * P},
+                             .result_count = 1});
+    ck_assert_uint_eq(only(&s, SCHED_SEND_STOP)->kept, 3);
+    release_kept(&s);
+    ck_assert_int_eq(only(&s, SCHED_SEND_GRANT)->kind, SCHED_SEND_GRANT);
+    sched_worker_gone(s.sched, ++s.now_us, 1, INCARNATION + 1);
+    (void)sched_take_actions(s.sched, &count);
+    (void)sched_cancel(s.sched, ++s.now_us, 5, true);
+    (void)sched_take_actions(s.sched, &count);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    scene_end(&s);
+}
+END_TEST
+
 START_TEST(another_request_of_the_same_name_does_not_get_it)
 {
     struct scene s = scene_new();
@@ -390,6 +476,8 @@ END_TEST
 CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_its_worker_goes_on,
            what_nobody_comes_for_is_stopped_and_comes_back,
            a_document_that_changed_meanwhile_ends_it,
+           a_whole_answer_holds_nothing_and_is_told_all_the_same,
+           an_answer_that_lacks_blocks_gets_those_of_a_kept_request,
            another_request_of_the_same_name_does_not_get_it,
            its_blocks_are_fenced_when_the_worker_falls_silent,
            blocks_that_were_never_lent_are_not_believed,
