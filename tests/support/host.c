@@ -362,16 +362,25 @@ find_counter(Kvasir__V1__Counter **counters, size_t count, const char *name, uin
     return false;
 }
 
-uint64_t
-host_counter(struct host *host, const char *name)
+void
+host_counters(struct host *host, const char *const *names, uint64_t *values_out, size_t count)
 {
     const Kvasir__V1__StatsReply *stats =
         (const Kvasir__V1__StatsReply *)call_admin(host, METHOD_STATS, NULL);
+
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_msg(find_counter(stats->counters, stats->n_counters, names[i], &values_out[i])
+                          || find_counter(stats->gauges, stats->n_gauges, names[i], &values_out[i]),
+                      "Admin.Stats has no \"%s\"", names[i]);
+    }
+}
+
+uint64_t
+host_counter(struct host *host, const char *name)
+{
     uint64_t value = 0;
 
-    ck_assert_msg(find_counter(stats->counters, stats->n_counters, name, &value)
-                      || find_counter(stats->gauges, stats->n_gauges, name, &value),
-                  "Admin.Stats has no \"%s\"", name);
+    host_counters(host, &name, &value, 1);
     return value;
 }
 

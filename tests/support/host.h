@@ -85,6 +85,9 @@ void host_kill_worker(struct host *host, uint32_t index);
 /* The value of a counter or gauge; a name that does not exist fails the test. */
 uint64_t host_counter(struct host *host, const char *name);
 
+/* The same for several, of one moment. */
+void host_counters(struct host *host, const char *const *names, uint64_t *values_out, size_t count);
+
 /* Waits until a counter or gauge has reached `at_least`, or fallen to `exactly`. */
 void host_wait_at_least(struct host *host, const char *name, uint64_t at_least);
 void host_wait_exactly(struct host *host, const char *name, uint64_t exactly);
