@@ -91,7 +91,7 @@ lazy_prefill_sm90_cuda(struct lazy_prefill_args args, struct prefill_device_plan
     if (plan.ctas == 0) {
         return ST_OK;
     }
-    const prefill_sm90_args all = {args.desc, args.q, args.out, plan};
+    const prefill_sm90_args all = {args.desc, args.q, args.out, plan, magic_of(plan.group)};
 
     switch (args.desc.layout.D) {
     case 64: return launch<64>(all, (cudaStream_t)stream);

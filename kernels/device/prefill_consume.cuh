@@ -194,7 +194,6 @@ struct Consumer {
 
     __device__ __forceinline__ void open_item()
     {
-        const uint32_t G = args.plan.group;
         const uint32_t begin = item_word(n_items, kRowBegin);
         const uint32_t last = item_word(n_items, kRowEnd) - 1;
         const uint32_t pos_first = item_word(n_items, kPosFirst);
@@ -202,7 +201,7 @@ struct Consumer {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             // Rows past the last compute what the last does; nobody stores it.
-            pos[h] = pos_first + min(begin + row + h * 8, last) / G;
+            pos[h] = pos_first + token_of(args, min(begin + row + h * 8, last));
             m[h] = -INFINITY;
             l[h] = 0.0f;
         }
@@ -411,8 +410,8 @@ struct Consumer {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const uint32_t r = begin + row + h * 8;
-            const uint32_t t = r / G;
-            const size_t q_head = head * G + r % G;
+            const uint32_t t = token_of(args, r);
+            const size_t q_head = head * G + r - t * G;
 
             l[h] = quad_sum(l[h]);
             if (slot == PREFILL_DIRECT) {
@@ -426,6 +425,17 @@ struct Consumer {
 
     // --- the loop -------------------------------------------------------------------------------
 
+    template <int kShare>
+    __device__ __forceinline__ void rotate_first(const Turn &turn) const
+    {
+        const Rotation<D, 64, kWarpgroup, kShare> rows = {args, group * 64, threadIdx.x & 127};
+        float4 turns[4];
+
+        rows.fetch(turn, smem + At::kQ);
+        rows.fetch_turns(turn, rows.thread, turns);
+        rows.template finish<0>(turn, smem + At::kQ, turns);
+    }
+
     // The first tile of the CTA's list, whose Q the consumers rotate themselves.
     __device__ __forceinline__ void begin()
     {
@@ -433,8 +443,11 @@ struct Consumer {
         const uint32_t item = fetch_item(args, task, task + 1);
         const Turn turn = turn_of(args, item);
 
-        rotate_rows<D, 64, kWarpgroup>(args, turn, group * 64, threadIdx.x & 127, smem + At::kQ, 0,
-                                       0);
+        if (args.plan.group % 4 == 0) {
+            rotate_first<4>(turn);
+        } else {
+            rotate_first<1>(turn);
+        }
         fence_proxy_async();
         named_barrier(kAloneBarrier + group, kWarpgroup);
         if (group == 0 && lane == 0 && (threadIdx.x >> 5 & 3) < kRotatorWarps) {

@@ -63,8 +63,10 @@ __global__ __launch_bounds__(PREFILL_SM90_THREADS, 1) void prefill_sm90_kernel(
         registers_give<kRegistersProducer>();
         if (threadIdx.x < 32) {
             Producer<D>(args, smem).run_all();
+        } else if (args.plan.group % 4 == 0) {
+            Rotator<D, 4>(args, smem).run_all();
         } else {
-            rotate_all<D>(args, smem);
+            Rotator<D, 1>(args, smem).run_all();
         }
     } else {
         registers_take<kRegistersConsumer>();

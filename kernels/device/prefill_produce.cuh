@@ -165,41 +165,116 @@ struct Producer {
     }
 };
 
-// The rotating warps: one rotated Q after the other, always one ahead of the consumers (who rotate
-// the very first themselves: nobody has anything else to do then).
-template <int D>
-__device__ __forceinline__ void
-rotate_all(const prefill_sm90_args &args, uint32_t smem)
-{
+// The rotating warps: one rotated Q after the other, always ahead of the consumers (who rotate the
+// very first themselves: nobody has anything else to do then).  Where the consumers have to wait
+// for it, the raw rows of the next are on their way while one is being rotated.
+template <int D, int kShare>
+struct Rotator {
     using At = Places<D>;
-    const uint32_t thread = threadIdx.x - 32;
-    uint32_t task = __ldg(args.plan.cta_first + blockIdx.x);
-    const uint32_t task_end = __ldg(args.plan.cta_first + blockIdx.x + 1);
+    using Rows = Rotation<D, kTile, kRotators, kShare>;
 
-    for (uint32_t n = 0; task < task_end; task++) {
-        const uint32_t item = fetch_item(args, task, task_end);
-        Turn turn = turn_of(args, item);
-        RunWalk run;
+    const prefill_sm90_args &args;
+    const uint32_t smem;
+    uint32_t task, task_end;
+    uint32_t item, item_next; // words, one a lane
+    RunWalk run;
+    uint32_t n; // of the rotated Q that `turn` leads to
+    Turn turn;
 
-        run.start(args, item);
-        do {
-            if (n > 0) {
-                const uint32_t slot = n % kStagesQ;
-
-                turn.angle_at = run.angle_at;
-                rotate_rows<D, kTile, kRotators>(
-                    args, turn, 0, thread, smem + At::kQ + slot * At::kBytes,
-                    smem + At::kEmptyQ + slot * 8, (n / kStagesQ & 1) ^ 1);
-                fence_proxy_async();
-                __syncwarp();
-                if ((threadIdx.x & 31) == 0) {
-                    mbarrier_arrive(smem + At::kFullQ + slot * 8);
-                }
-            }
-            n++;
-        } while (run.advance(args, item));
+    __device__ __forceinline__ Rotator(const prefill_sm90_args &a, uint32_t shared)
+        : args(a), smem(shared), n(0)
+    {
+        task = __ldg(args.plan.cta_first + blockIdx.x);
+        task_end = __ldg(args.plan.cta_first + blockIdx.x + 1);
+        item_next = fetch_item(args, task, task_end);
+        open_item();
     }
-}
+
+    __device__ __forceinline__ void open_item()
+    {
+        item = item_next;
+        item_next = fetch_item(args, task + 1, task_end);
+        run.start(args, item);
+        turn = turn_of(args, item);
+        turn.angle_at = run.angle_at;
+    }
+
+    // False at the end of the list.
+    __device__ __forceinline__ bool next()
+    {
+        n++;
+        if (run.advance(args, item)) {
+            turn.angle_at = run.angle_at;
+            return true;
+        }
+        if (++task == task_end) {
+            return false;
+        }
+        open_item();
+        return true;
+    }
+
+    __device__ __forceinline__ uint32_t place() const
+    {
+        return smem + At::kQ + n % kStagesQ * At::kBytes;
+    }
+
+    __device__ __forceinline__ uint32_t empty() const
+    {
+        return smem + At::kEmptyQ + n % kStagesQ * 8;
+    }
+
+    __device__ __forceinline__ uint32_t parity() const
+    {
+        return (n / kStagesQ & 1) ^ 1;
+    }
+
+    __device__ __forceinline__ void tell_full(uint32_t slot) const
+    {
+        fence_proxy_async();
+        __syncwarp();
+        if ((threadIdx.x & 31) == 0) {
+            mbarrier_arrive(smem + At::kFullQ + slot * 8);
+        }
+    }
+
+    __device__ __forceinline__ void run_all()
+    {
+        const Rows rows = {args, 0, threadIdx.x - 32};
+
+        if (!next()) {
+            return;
+        }
+        mbarrier_wait(empty(), parity());
+        rows.fetch(turn, place());
+        for (;;) {
+            const Turn now = turn;
+            const uint32_t to = place();
+            const uint32_t slot = n % kStagesQ;
+            float4 turns[4];
+
+            rows.fetch_turns(now, rows.thread, turns);
+            const bool has_next = next();
+            const bool is_ahead =
+                has_next && __all_sync(~0u, mbarrier_test(empty(), parity()));
+
+            if (is_ahead) {
+                rows.fetch(turn, place());
+                rows.template finish<1>(now, to, turns);
+            } else {
+                rows.template finish<0>(now, to, turns);
+            }
+            tell_full(slot);
+            if (!has_next) {
+                break;
+            }
+            if (!is_ahead) {
+                mbarrier_wait(empty(), parity());
+                rows.fetch(turn, place());
+            }
+        }
+    }
+};
 
 } // namespace
 

@@ -16,7 +16,22 @@ struct prefill_sm90_args {
     const void *q;
     void *out;
     prefill_device_plan plan;
+    uint32_t group_magic; // for token_of
 };
+
+// What makes __umulhi a division by `group`: exact while the dividend is below 2^32 / group.
+inline uint32_t
+magic_of(uint32_t group)
+{
+    return group == 1 ? 0 : UINT32_MAX / group + 1;
+}
+
+// The token of a packed row.
+__device__ __forceinline__ uint32_t
+token_of(const prefill_sm90_args &args, uint32_t row)
+{
+    return args.group_magic == 0 ? row : __umulhi(row, args.group_magic);
+}
 
 constexpr int kTile = PREFILL_TILE; // packed rows, and keys
 constexpr int kStagesK = 3;
@@ -110,6 +125,7 @@ struct RunWalk {
     uint32_t left;     // tiles of the item after it
     uint32_t angle_at; // angles of (segment, first row)
     attn_segment here;
+    uint4 ahead; // words of the next segment, asked for before they are needed
 
     __device__ __forceinline__ void start(const prefill_sm90_args &args, uint32_t item)
     {
@@ -122,23 +138,29 @@ struct RunWalk {
             tok = 0;
             n_tiles = 1;
         } else {
+            ahead = words_of(args, seg);
             enter(args, item);
         }
     }
 
+    __device__ __forceinline__ uint4 words_of(const prefill_sm90_args &args, uint32_t segment) const
+    {
+        return __ldg((const uint4 *)(args.desc.segs + segment));
+    }
+
     __device__ __forceinline__ void enter(const prefill_sm90_args &args, uint32_t item)
     {
-        for (;;) {
-            const uint4 words = __ldg((const uint4 *)(args.desc.segs + seg));
-
-            here = attn_segment{words.x, words.y, words.z, 0};
-            if (tok < here.n_tokens) {
-                break;
-            }
+        here = attn_segment{ahead.x, ahead.y, ahead.z, 0};
+        while (tok >= here.n_tokens) {
             next_segment(item);
+            ahead = words_of(args, seg);
+            here = attn_segment{ahead.x, ahead.y, ahead.z, 0};
         }
         n_tiles = min((here.n_tokens - tok + kTile - 1) / kTile, left);
         left -= n_tiles;
+        if (left > 0) {
+            ahead = words_of(args, seg + 1);
+        }
     }
 
     __device__ __forceinline__ void next_segment(uint32_t item)
@@ -174,50 +196,58 @@ turn_of(const prefill_sm90_args &args, uint32_t item)
                 word_of(item, kRowBegin), word_of(item, kRowEnd), word_of(item, kAngleAt)};
 }
 
-// Rows of a tile of Q turned for one segment: from global memory to `shared`, in the ck8 layout.  A
-// thread takes 8 dims and their 8 partners, so that a rotation needs no exchange, of kShare rows of
-// one token, which turn alike.  Raw rows come by cp.async to where the turned ones will be, so many
-// are on their way at once; each thread only touches what it fetched itself.
+// Rows of a tile of Q turned for one segment: from global memory to `shared`, in the ck8 layout, by
+// kCount threads.  A thread takes 8 dims and their 8 partners, so that a rotation needs no
+// exchange, of kShare rows of one token, which turn alike.  Raw rows come by cp.async to where the
+// turned ones will be, so many are on their way at once; each thread only touches what it fetched
+// itself.
 template <int D, int kRows, int kCount, int kShare>
 struct Rotation {
     static constexpr uint32_t kPairs = D / 16; // of 16-byte chunks in a row
     static constexpr uint32_t kJobs = kRows / kShare * kPairs;
+    static_assert(kCount % kPairs == 0, "a thread stays with its dims");
 
     const prefill_sm90_args &args;
-    const Turn &turn;
     const uint32_t first; // row of the tile
-    const uint32_t shared;
+    const uint32_t thread;
 
     __device__ __forceinline__ uint32_t local_row(uint32_t job) const
     {
         return first + job / kPairs * kShare;
     }
 
-    __device__ __forceinline__ void fetch(uint32_t job) const
+    __device__ __forceinline__ void fetch(const Turn &turn, uint32_t shared) const
     {
-        const uint32_t c = job % kPairs;
-        const uint32_t r = turn.row_begin + local_row(job);
-        const uint32_t t = r / args.plan.group;
-        const bool is_row = r < turn.row_end;
-        const size_t at = (size_t)turn.q_at + (size_t)t * args.desc.H + r % args.plan.group;
-        const uint4 *q = (const uint4 *)args.q + (is_row ? at * (D / 8) + c : 0);
+        const uint32_t c = thread % kPairs;
+
+#pragma unroll 1
+        for (uint32_t job = thread; job < kJobs; job += kCount) {
+            const uint32_t r = turn.row_begin + local_row(job);
+            const uint32_t t = token_of(args, r);
+            const bool is_row = r < turn.row_end;
+            const size_t at = (size_t)turn.q_at + (size_t)t * args.desc.H + r - t * args.plan.group;
+            const uint4 *q = (const uint4 *)args.q + (is_row ? at * (D / 8) + c : 0);
 
 #pragma unroll
-        for (int i = 0; i < kShare; i++) {
-            const uint32_t local = local_row(job) + i;
+            for (int i = 0; i < kShare; i++) {
+                const uint32_t local = local_row(job) + i;
 
-            cp_async_16(shared + ck8_chunk_offset(D, local, c), q + i * (D / 8) * is_row, is_row);
-            cp_async_16(shared + ck8_chunk_offset(D, local, c + kPairs),
-                        q + (i * (D / 8) + kPairs) * is_row, is_row);
+                cp_async_16(shared + ck8_chunk_offset(D, local, c), q + i * (D / 8) * is_row,
+                            is_row);
+                cp_async_16(shared + ck8_chunk_offset(D, local, c + kPairs),
+                            q + (i * (D / 8) + kPairs) * is_row, is_row);
+            }
         }
+        cp_async_commit();
     }
 
-    __device__ __forceinline__ void fetch_turns(uint32_t job, float4 (&turns)[4]) const
+    __device__ __forceinline__ void fetch_turns(const Turn &turn, uint32_t job,
+                                                float4 (&turns)[4]) const
     {
-        const uint32_t last = turn.row_end - 1;
-        const uint32_t t = min(turn.row_begin + local_row(job), last) / args.plan.group;
+        const uint32_t t =
+            token_of(args, min(turn.row_begin + local_row(job), turn.row_end - 1));
         const float4 *from = (const float4 *)args.plan.angles
-                             + ((size_t)turn.angle_at + t) * (D / 4) + job % kPairs * 4;
+                             + ((size_t)turn.angle_at + t) * (D / 4) + thread % kPairs * 4;
 
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -225,61 +255,51 @@ struct Rotation {
         }
     }
 
-    __device__ __forceinline__ void rotate(uint32_t job, const float4 (&turns)[4]) const
+    // All loads before the first store: the compiler keeps their order.
+    __device__ __forceinline__ void rotate(uint32_t job, uint32_t shared,
+                                           const float4 (&turns)[4]) const
     {
-        const uint32_t c = job % kPairs;
+        const uint32_t c = thread % kPairs;
+        constexpr int kAtOnce = kShare < 2 ? kShare : 2;
 
 #pragma unroll
-        for (int i = 0; i < kShare; i++) {
-            const uint32_t a_at = shared + ck8_chunk_offset(D, local_row(job) + i, c);
-            const uint32_t b_at = shared + ck8_chunk_offset(D, local_row(job) + i, c + kPairs);
-            uint4 a = load_shared_16(a_at);
-            uint4 b = load_shared_16(b_at);
+        for (int from = 0; from < kShare; from += kAtOnce) {
+            const uint32_t row = local_row(job) + from;
+            uint4 a[kAtOnce], b[kAtOnce];
 
-            rotate_chunk(a, b, turns);
-            store_shared_16(a_at, a);
-            store_shared_16(b_at, b);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++) {
+                a[i] = load_shared_16(shared + ck8_chunk_offset(D, row + i, c));
+                b[i] = load_shared_16(shared + ck8_chunk_offset(D, row + i, c + kPairs));
+            }
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++) {
+                rotate_chunk(a[i], b[i], turns);
+                store_shared_16(shared + ck8_chunk_offset(D, row + i, c), a[i]);
+                store_shared_16(shared + ck8_chunk_offset(D, row + i, c + kPairs), b[i]);
+            }
         }
     }
 
-    // By kCount threads of which this is number `thread`, when the phase `parity` of `bar` is over.
-    __device__ __forceinline__ void run(uint32_t thread, uint32_t bar, uint32_t parity) const
+    // What was fetched, but for the last kPending fetches; `turns` are those of the first job.
+    template <int kPending>
+    __device__ __forceinline__ void finish(const Turn &turn, uint32_t shared,
+                                           float4 (&turns)[4]) const
     {
-        float4 turns[4], ahead[4];
+        float4 next[4];
 
-        fetch_turns(thread, turns);
-        if (bar != 0) {
-            mbarrier_wait(bar, parity);
-        }
+        cp_async_wait<kPending>();
 #pragma unroll 1
         for (uint32_t job = thread; job < kJobs; job += kCount) {
-            fetch(job);
-        }
-        cp_async_commit();
-        cp_async_wait<0>();
-#pragma unroll 1
-        for (uint32_t job = thread; job < kJobs; job += kCount) {
-            fetch_turns(job + kCount < kJobs ? job + kCount : job, ahead);
-            rotate(job, turns);
+            fetch_turns(turn, job + kCount < kJobs ? job + kCount : job, next);
+            rotate(job, shared, turns);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                turns[i] = ahead[i];
+                turns[i] = next[i];
             }
         }
     }
 };
-
-template <int D, int kRows, int kCount>
-__device__ __forceinline__ void
-rotate_rows(const prefill_sm90_args &args, const Turn &turn, uint32_t first, uint32_t thread,
-            uint32_t shared, uint32_t bar, uint32_t parity)
-{
-    if (args.plan.group % 4 == 0) {
-        Rotation<D, kRows, kCount, 4>{args, turn, first, shared}.run(thread, bar, parity);
-    } else {
-        Rotation<D, kRows, kCount, 1>{args, turn, first, shared}.run(thread, bar, parity);
-    }
-}
 
 } // namespace
 

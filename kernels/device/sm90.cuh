@@ -80,6 +80,23 @@ mbarrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
+// Whether the phase of this parity is over, without waiting.
+__device__ __forceinline__ bool
+mbarrier_test(uint32_t barrier, uint32_t parity)
+{
+    uint32_t is_over;
+
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n"
+                 "}"
+                 : "=r"(is_over)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return is_over != 0;
+}
+
 /* --- bulk copies ----------------------------------------------------------------------------- */
 
 // An L2 policy for bytes that are read once.
