@@ -133,12 +133,18 @@ struct Consumer {
         info = load_shared_16(smem + At::kInfo + k * 16);
     }
 
-    __device__ __forceinline__ void release(uint32_t bar)
+    // If the warp `is_done` with it.
+    __device__ __forceinline__ void release(uint32_t bar, bool is_done = true)
     {
         __syncwarp(); // one lane speaks for all
-        if (lane == 0) {
+        if (lane == 0 && is_done) {
             mbarrier_arrive(bar);
         }
+    }
+
+    __device__ __forceinline__ void release_k(uint32_t stage, bool is_done = true)
+    {
+        release(smem + At::kEmptyK + stage * 8, is_done);
     }
 
     __device__ __forceinline__ void next_k()
@@ -315,12 +321,7 @@ struct Consumer {
         const bool is_over =
             !(fmaxf(sum[0], sum[1]) <= kSumMax) || !(sum[0] + sum[1] <= 2 * kSumMax);
 
-        if (__any_sync(~0u, is_over)) {
-            return false;
-        }
-        l[0] += sum[0];
-        l[1] += sum[1];
-        return true;
+        return !__any_sync(~0u, is_over);
     }
 
     // What softmax_as_is refused, row by row, so that no row depends on its neighbours: those that
@@ -453,13 +454,14 @@ struct Consumer {
         if (group == 0 && lane == 0 && (threadIdx.x >> 5 & 3) < kRotatorWarps) {
             mbarrier_arrive(smem + At::kFullQ); // in place of the rotating warps
         }
+        mbarrier_wait(smem + At::kFullQ, 0);
         wait_key_tile();
         multiply_qk();
         wgmma_wait<0>();
         open_item();
         mask(info);
         softmax_renewed();
-        release(smem + At::kEmptyK + k * 8);
+        release_k(k);
         next_k();
         v_keys = info.y;
         pack();
@@ -495,10 +497,10 @@ struct Consumer {
 
     // The warps of a warpgroup have to run the same code, so it is told to all of them that one
     // wants maxima: for the step to come, in a word that this step does not read.
-    __device__ __forceinline__ void want_maxima()
+    __device__ __forceinline__ void want_maxima(uint32_t step)
     {
         if (lane == 0 && !args.plan.is_fixed) {
-            store_shared_4(smem + At::kHot + (group * 2 + n_v % 2) * 4, n_v);
+            store_shared_4(smem + At::kHot + (group * 2 + step % 2) * 4, step);
         }
     }
 
@@ -509,16 +511,16 @@ struct Consumer {
         hot = is_wanted ? kHotTiles : hot - (hot > 0);
     }
 
-    // A tile that softmax_as_is refused.
+    // What comes after `finish` for a tile that softmax_as_is refused, and so only some warps do:
+    // nothing here is an instruction of the whole warpgroup.
     template <bool kIsPlain>
-    __device__ __forceinline__ void finish_refused(const uint4 &tile)
+    __device__ __forceinline__ void redo(const uint4 &tile)
     {
-        const uint32_t stage = k;
+        const uint32_t stage = k == 0 ? kStagesK - 1 : k - 1;
 
-        finish(tile.y);
         softmax_again<kIsPlain>(tile, stage);
-        release(smem + At::kEmptyK + stage * 8);
-        want_maxima();
+        release_k(stage);
+        want_maxima(n_v);
     }
 
     // Any tile.
@@ -538,41 +540,48 @@ struct Consumer {
             open_item();
         }
         mask(tile);
-        if (!is_new && hot == 0) {
-            if (!softmax_as_is()) {
-                finish_refused<false>(tile);
-                return;
-            }
-            release(smem + At::kEmptyK + k * 8);
-            finish(tile.y);
-            return;
-        }
-        const float before[2] = {shift[0], shift[1]};
+        bool is_right = true;
 
-        softmax_renewed();
-        release(smem + At::kEmptyK + k * 8);
-        finish(tile.y);
-        if (!is_new) {
-            scale_output();
-            if (__any_sync(~0u, shift[0] - before[0] > kOfUse || shift[1] - before[1] > kOfUse)) {
-                want_maxima();
+        if (is_new || hot > 0) {
+            const float before[2] = {shift[0], shift[1]};
+
+            softmax_renewed();
+            const bool is_of_use = shift[0] - before[0] > kOfUse || shift[1] - before[1] > kOfUse;
+
+            if (__any_sync(~0u, !is_new && is_of_use)) {
+                want_maxima(n_v + 1);
             }
+        } else {
+            is_right = softmax_as_is();
+            l[0] += is_right ? sum[0] : 0.0f;
+            l[1] += is_right ? sum[1] : 0.0f;
+            factor[0] = factor[1] = 1.0f;
+        }
+        release_k(k, is_right);
+        finish(tile.y);
+        scale_output(); // of a new item, that is zeros
+        if (__any_sync(~0u, !is_right)) {
+            redo<false>(tile);
         }
     }
 
     // Tiles that all rows see whole, of one segment and item: no branch but the one check.  Returns
-    // whether the last one was refused.
+    // whether the last one is to be done again.
     __device__ __forceinline__ bool step_plain_tiles()
     {
         // The vote tells ptxas that all lanes agree.
         while (!__any_sync(~0u, (info.x | hot) != 0)) {
             multiply<true>();
             hear_who_wants_maxima();
-            if (!softmax_as_is()) {
+            const bool is_right = softmax_as_is();
+
+            release_k(k, is_right);
+            finish(kTile);
+            if (__any_sync(~0u, !is_right)) {
                 return true;
             }
-            release(smem + At::kEmptyK + k * 8);
-            finish(kTile);
+            l[0] += sum[0];
+            l[1] += sum[1];
         }
         return false;
     }
@@ -587,7 +596,7 @@ struct Consumer {
             const uint4 whole = make_uint4(0, kTile, 0, 0);
 
             if (step_plain_tiles()) {
-                finish_refused<true>(whole);
+                redo<true>(whole);
                 continue;
             }
             if (__any_sync(~0u, (info.x & kEnd) != 0)) {
