@@ -17,7 +17,7 @@ extern "C" {
 struct prefill_device_plan {
     const struct prefill_item *items;
     const uint32_t *tasks;
-    const uint32_t *cta_first;
+    const struct prefill_start *starts;
     const float *angles; /* attn_angles.rows */
     uint32_t ctas;       /* to launch; 0: nothing to do */
     uint32_t group;      /* H / Hkv */

@@ -11,7 +11,7 @@
 
 /* Offsets into the plan's buffers: what is sent together lies together. */
 struct layout {
-    size_t cta_first, items, tasks, merge_rows, merge_first, end;
+    size_t starts, items, tasks, cta_first, merge_rows, merge_first, end;
 };
 
 struct prefill_cuda {
@@ -32,11 +32,12 @@ start(struct prefill_cuda *p)
     p->items_max =
         prefill_plan_items_max(config->rows_max, config->seqs_max, config->H / config->Hkv,
                                config->sm_count, config->is_fixed);
-    p->at.cta_first = plan_reserve(&p->at.end, (config->sm_count + 1) * sizeof(uint32_t));
+    p->at.starts = plan_reserve(&p->at.end, config->sm_count * sizeof(struct prefill_start));
     p->at.items = plan_reserve(&p->at.end, p->items_max * sizeof(struct prefill_item));
     p->at.tasks = plan_reserve(&p->at.end, (size_t)p->items_max * config->Hkv * sizeof(uint32_t));
     p->at.merge_rows = plan_reserve(&p->at.end, config->rows_max * sizeof(uint32_t));
     p->at.merge_first = plan_reserve(&p->at.end, (config->rows_max + 1) * sizeof(uint32_t));
+    p->at.cta_first = plan_reserve(&p->at.end, (config->sm_count + 1) * sizeof(uint32_t));
     for (int i = 0; i < SLOTS; i++) {
         CU_TRY(cudaMallocHost((void **)&p->host[i], p->at.end));
     }
@@ -44,7 +45,7 @@ start(struct prefill_cuda *p)
     p->plan = (struct prefill_device_plan){
         .items = (const void *)(p->device + p->at.items),
         .tasks = (const void *)(p->device + p->at.tasks),
-        .cta_first = (const void *)(p->device + p->at.cta_first),
+        .starts = (const void *)(p->device + p->at.starts),
         .group = config->H / config->Hkv,
         .is_fixed = config->is_fixed,
         .o = config->partials,
@@ -111,6 +112,7 @@ prefill_cuda_begin(struct prefill_cuda *prefill, const struct attn_step *step,
                                 .items_max = p->items_max,
                                 .tasks = (void *)(host + p->at.tasks),
                                 .cta_first = (void *)(host + p->at.cta_first),
+                                .starts = (void *)(host + p->at.starts),
                                 .merge_rows = (void *)(host + p->at.merge_rows),
                                 .merge_first = (void *)(host + p->at.merge_first),
                                 .merge_rows_max = p->config.rows_max,

@@ -353,6 +353,27 @@ write_lists(const struct prefill_work *work, uint32_t heads, struct prefill_plan
         sum += count;
     }
     (void)deal_out(work, plan, heads, cursor, plan->tasks);
+    plan->cta_first[0] = 0;
+}
+
+static void
+write_starts(const struct prefill_work *work, struct prefill_plan *plan)
+{
+    for (uint32_t c = 0; c < work->ctas; c++) {
+        const uint32_t first = plan->cta_first[c], end = plan->cta_first[c + 1];
+        struct prefill_start *start = &plan->starts[c];
+
+        *start = (struct prefill_start){
+            .n_tasks = end - first, .task_next = first + 1, .task_end = end};
+        if (first == end) {
+            continue;
+        }
+        start->item = plan->items[plan->tasks[first] / work->Hkv];
+        start->item.reserved = plan->tasks[first] % work->Hkv;
+        if (start->item.n_tiles > 0) {
+            start->segment = work->segs[start->item.seg];
+        }
+    }
 }
 
 /* The share of key tiles that ends first; UINT32_MAX: whole row tiles. */
@@ -443,5 +464,6 @@ prefill_plan_make(const struct prefill_work *work, struct prefill_plan *plan)
     TRY(check_room(work, plan));
     cut(work, choose_share(work, heads, plan), plan);
     write_lists(work, heads, plan);
+    write_starts(work, plan);
     return ST_OK;
 }

@@ -29,6 +29,7 @@ extern "C" {
 #define PREFILL_FIXED_SPLITS 9 /* of a fixed cut: eight of the documents, one of the own tokens */
 #define PREFILL_CTAS_MAX     1024 /* multiprocessors */
 #define PREFILL_ITEM_WORDS   12
+#define PREFILL_START_WORDS  20
 
 /* The kernel reads it as words, in this order. */
 struct prefill_item {
@@ -44,6 +45,17 @@ struct prefill_item {
     uint32_t slot;      /* partial of the sequence's token t: slot + t * slot_stride; or _DIRECT */
     uint32_t slot_stride;
     uint32_t reserved;
+};
+
+/* What a CTA begins with, in one read: nothing of it is found by way of something else.  Words,
+ * too. */
+struct prefill_start {
+    struct prefill_item item; /* of its first task, with the task's head in `reserved` */
+    uint32_t n_tasks;
+    uint32_t task_next; /* where the others stand in `tasks` */
+    uint32_t task_end;
+    uint32_t reserved;
+    struct attn_segment segment; /* in which the item begins */
 };
 
 struct prefill_work {
@@ -66,6 +78,7 @@ struct prefill_plan {
     uint32_t items_max;
     uint32_t *tasks;      /* [items_max * Hkv]: item * Hkv + head, those of CTA c at cta_first[c] */
     uint32_t *cta_first;  /* [ctas + 1] */
+    struct prefill_start *starts; /* [ctas] */
     uint32_t *merge_rows; /* rows of out whose partials are to be joined */
     uint32_t *merge_first; /* [merge_rows_max + 1] prefix sum over partials */
     uint32_t merge_rows_max;

@@ -438,11 +438,9 @@ struct Consumer {
     }
 
     // The first tile of the CTA's list, whose Q the consumers rotate themselves.
-    __device__ __forceinline__ void begin()
+    __device__ __forceinline__ void begin(uint32_t start)
     {
-        const uint32_t task = __ldg(args.plan.cta_first + blockIdx.x);
-        const uint32_t item = fetch_item(args, task, task + 1);
-        const Turn turn = turn_of(args, item);
+        const Turn turn = turn_of(args, start);
 
         if (args.plan.group % 4 == 0) {
             rotate_first<4>(turn);
@@ -586,12 +584,12 @@ struct Consumer {
         return false;
     }
 
-    __device__ __forceinline__ void run_all()
+    __device__ __forceinline__ void run_all(uint32_t start)
     {
         if (group == 1) {
             named_barrier_arrive(kTurnBarrier, 2 * kWarpgroup); // warpgroup 0 begins
         }
-        begin();
+        begin(start);
         for (;;) {
             const uint4 whole = make_uint4(0, kTile, 0, 0);
 

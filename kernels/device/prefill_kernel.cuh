@@ -56,21 +56,23 @@ __global__ __launch_bounds__(PREFILL_SM90_THREADS, 1) void prefill_sm90_kernel(
     __syncthreads();
     let_next_start();
     wait_for_previous();
-    if (args.plan.cta_first[blockIdx.x] == args.plan.cta_first[blockIdx.x + 1]) {
+    const uint32_t start = fetch_start(args);
+
+    if (word_of(start, kNTasks) == 0) {
         return;
     }
     if (warpgroup == 0) {
         registers_give<kRegistersProducer>();
         if (threadIdx.x < 32) {
-            Producer<D>(args, smem).run_all();
+            Producer<D>(args, smem, start).run_all();
         } else if (args.plan.group % 4 == 0) {
-            Rotator<D, 4>(args, smem).run_all();
+            Rotator<D, 4>(args, smem, start).run_all();
         } else {
-            Rotator<D, 1>(args, smem).run_all();
+            Rotator<D, 1>(args, smem, start).run_all();
         }
     } else {
         registers_take<kRegistersConsumer>();
-        Consumer<D>(args, smem, (uint32_t)warpgroup - 1).run_all();
+        Consumer<D>(args, smem, (uint32_t)warpgroup - 1).run_all(start);
     }
 #endif
 }

@@ -27,34 +27,27 @@ struct Producer {
     const uint32_t lane;
     const uint32_t page_shift;
     const uint32_t head_bytes;
-    uint32_t task, task_end;
-    uint32_t item, item_next; // words, one a lane
-    uint32_t tile;            // of the run
-    uint32_t fresh;           // kNewItem, kNewQ: of the tile at hand
+    ItemList items;
     RunWalk run;
+    uint32_t tile;  // of the run
+    uint32_t fresh; // kNewItem, kNewQ: of the tile at hand; kEnd: there is none
 
-    __device__ __forceinline__ Producer(const prefill_sm90_args &a, uint32_t shared)
+    __device__ __forceinline__ Producer(const prefill_sm90_args &a, uint32_t shared, uint32_t start)
         : args(a), smem(shared), lane(threadIdx.x & 31), page_shift(a.desc.layout.P == 16   ? 4
                                                                     : a.desc.layout.P == 32 ? 5
                                                                                             : 6),
-          head_bytes(a.desc.layout.P * D * 2)
+          head_bytes(a.desc.layout.P * D * 2), items(a, start), run(a, start), tile(0),
+          fresh(kNewItem | kNewQ)
     {
-        task = __ldg(args.plan.cta_first + blockIdx.x);
-        task_end = __ldg(args.plan.cta_first + blockIdx.x + 1);
-        item_next = fetch_item(args, task, task_end);
-        open_item();
     }
 
     __device__ __forceinline__ void open_item()
     {
-        if (task >= task_end) {
-            return;
+        fresh = kEnd;
+        if (items.advance(args)) {
+            run.open(args, items.here);
+            fresh = kNewItem | kNewQ;
         }
-        item = item_next;
-        item_next = fetch_item(args, task + 1, task_end);
-        run.start(args, item);
-        tile = 0;
-        fresh = kNewItem | kNewQ;
     }
 
     // The tile at hand, and on to the next.
@@ -62,9 +55,10 @@ struct Producer {
     {
         KeyTile t = {0, kEnd, 0, 0, 0};
 
-        if (task >= task_end) {
+        if (fresh == kEnd) {
             return t;
         }
+        const uint32_t item = items.here;
         const uint32_t tok = run.tok + tile * kTile;
         t.item = item;
         t.end = min(run.here.n_tokens - tok, (uint32_t)kTile);
@@ -83,7 +77,6 @@ struct Producer {
             tile = 0;
             fresh = kNewQ;
             if (!run.advance(args, item)) {
-                task++;
                 open_item();
             }
         }
@@ -175,42 +168,28 @@ struct Rotator {
 
     const prefill_sm90_args &args;
     const uint32_t smem;
-    uint32_t task, task_end;
-    uint32_t item, item_next; // words, one a lane
+    ItemList items;
     RunWalk run;
     uint32_t n; // of the rotated Q that `turn` leads to
     Turn turn;
 
-    __device__ __forceinline__ Rotator(const prefill_sm90_args &a, uint32_t shared)
-        : args(a), smem(shared), n(0)
+    __device__ __forceinline__ Rotator(const prefill_sm90_args &a, uint32_t shared, uint32_t start)
+        : args(a), smem(shared), items(a, start), run(a, start), n(0), turn(turn_of(a, start))
     {
-        task = __ldg(args.plan.cta_first + blockIdx.x);
-        task_end = __ldg(args.plan.cta_first + blockIdx.x + 1);
-        item_next = fetch_item(args, task, task_end);
-        open_item();
-    }
-
-    __device__ __forceinline__ void open_item()
-    {
-        item = item_next;
-        item_next = fetch_item(args, task + 1, task_end);
-        run.start(args, item);
-        turn = turn_of(args, item);
-        turn.angle_at = run.angle_at;
     }
 
     // False at the end of the list.
     __device__ __forceinline__ bool next()
     {
         n++;
-        if (run.advance(args, item)) {
-            turn.angle_at = run.angle_at;
-            return true;
+        if (!run.advance(args, items.here)) {
+            if (!items.advance(args)) {
+                return false;
+            }
+            run.open(args, items.here);
+            turn = turn_of(args, items.here);
         }
-        if (++task == task_end) {
-            return false;
-        }
-        open_item();
+        turn.angle_at = run.angle_at;
         return true;
     }
 

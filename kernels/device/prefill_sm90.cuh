@@ -45,8 +45,8 @@ constexpr int kRotatorWarps = 3;
 constexpr int kRotators = kRotatorWarps * 32;
 constexpr float kLog2e = 1.4426950408889634f;
 // Of the 64 Ki registers (504 for each third thread).
-constexpr int kRegistersProducer = 72;
-constexpr int kRegistersConsumer = 216;
+constexpr int kRegistersProducer = 88;
+constexpr int kRegistersConsumer = 208;
 
 // What a key tile is to its consumers.
 enum : uint32_t {
@@ -95,8 +95,29 @@ enum : int {
 };
 static_assert(sizeof(prefill_item) == 4 * PREFILL_ITEM_WORDS && kHead + 1 == PREFILL_ITEM_WORDS,
               "an item is read as words");
+// Words of a prefill_start behind its item.
+enum : int {
+    kNTasks = PREFILL_ITEM_WORDS,
+    kTaskNext,
+    kTaskEnd,
+    kSegmentWords = kTaskEnd + 2,
+};
+static_assert(sizeof(prefill_start) == 4 * PREFILL_START_WORDS
+                  && kSegmentWords + 4 == PREFILL_START_WORDS,
+              "a start is read as words");
 
-// A task's item, a word a lane (lanes 0..11); read a task ahead of its use.
+// What the CTA begins with, a word a lane.
+__device__ __forceinline__ uint32_t
+fetch_start(const prefill_sm90_args &args)
+{
+    const uint32_t lane = threadIdx.x & 31;
+
+    return lane < PREFILL_START_WORDS
+               ? __ldg((const uint32_t *)(args.plan.starts + blockIdx.x) + lane)
+               : 0;
+}
+
+// A task's item, a word a lane (lanes 0..11).
 __device__ __forceinline__ uint32_t
 fetch_item(const prefill_sm90_args &args, uint32_t task_at, uint32_t task_end)
 {
@@ -117,6 +138,30 @@ word_of(uint32_t item, int word)
     return __shfl_sync(~0u, item, word);
 }
 
+// The items of a CTA's tasks, each asked for a task ahead of its use.
+struct ItemList {
+    uint32_t at, end;    // the task of `ahead`
+    uint32_t here, ahead; // words, one a lane
+
+    __device__ __forceinline__ ItemList(const prefill_sm90_args &args, uint32_t start)
+        : at(word_of(start, kTaskNext)), end(word_of(start, kTaskEnd)), here(start)
+    {
+        ahead = fetch_item(args, at, end);
+    }
+
+    // False behind the last.
+    __device__ __forceinline__ bool advance(const prefill_sm90_args &args)
+    {
+        if (at == end) {
+            return false;
+        }
+        here = ahead;
+        at++;
+        ahead = fetch_item(args, at, end);
+        return true;
+    }
+};
+
 // Walks the runs of one item: pieces of it that lie in one segment.  All lanes of a warp together.
 struct RunWalk {
     uint32_t seg;
@@ -127,7 +172,22 @@ struct RunWalk {
     attn_segment here;
     uint4 ahead; // words of the next segment, asked for before they are needed
 
-    __device__ __forceinline__ void start(const prefill_sm90_args &args, uint32_t item)
+    // The first run of a CTA.
+    __device__ __forceinline__ RunWalk(const prefill_sm90_args &args, uint32_t start)
+    {
+        ahead = make_uint4(word_of(start, kSegmentWords), word_of(start, kSegmentWords + 1),
+                           word_of(start, kSegmentWords + 2), 0);
+        begin(args, start);
+    }
+
+    __device__ __forceinline__ void open(const prefill_sm90_args &args, uint32_t item)
+    {
+        ahead = words_of(args, word_of(item, kSeg));
+        begin(args, item);
+    }
+
+    // With the words of its segment in `ahead`.
+    __device__ __forceinline__ void begin(const prefill_sm90_args &args, uint32_t item)
     {
         seg = word_of(item, kSeg);
         tok = word_of(item, kTok);
@@ -138,7 +198,6 @@ struct RunWalk {
             tok = 0;
             n_tiles = 1;
         } else {
-            ahead = words_of(args, seg);
             enter(args, item);
         }
     }

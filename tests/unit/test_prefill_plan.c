@@ -21,6 +21,7 @@ struct planned {
     struct prefill_item items[ITEMS_MAX];
     uint32_t tasks[ITEMS_MAX * HKV_MAX];
     uint32_t cta_first[CTAS + 1];
+    struct prefill_start starts[CTAS];
     uint32_t merge_rows[ROWS_MAX];
     uint32_t merge_first[ROWS_MAX + 1];
     struct prefill_plan plan;
@@ -44,6 +45,7 @@ begin(uint32_t H, uint32_t Hkv)
                                    .items_max = ITEMS_MAX,
                                    .tasks = p.tasks,
                                    .cta_first = p.cta_first,
+                                   .starts = p.starts,
                                    .merge_rows = p.merge_rows,
                                    .merge_first = p.merge_first,
                                    .merge_rows_max = ROWS_MAX,
@@ -167,6 +169,27 @@ check_cover(void)
     free(seen);
 }
 
+/* The first task in full, and where the others stand. */
+static void
+check_start(uint32_t cta)
+{
+    const struct prefill_start *start = &p.starts[cta];
+    const uint32_t first = p.cta_first[cta];
+
+    ck_assert_uint_eq(start->n_tasks, p.cta_first[cta + 1] - first);
+    if (start->n_tasks == 0) {
+        return;
+    }
+    struct prefill_item want = p.items[p.tasks[first] / p.work.Hkv];
+
+    want.reserved = p.tasks[first] % p.work.Hkv;
+    ck_assert_int_eq(memcmp(&start->item, &want, sizeof(want)), 0);
+    ck_assert_uint_eq(start->task_next, first + 1);
+    ck_assert_uint_eq(start->task_end, p.cta_first[cta + 1]);
+    ck_assert(want.n_tiles == 0
+              || memcmp(&start->segment, &p.segs[want.seg], sizeof(start->segment)) == 0);
+}
+
 static void
 check_tasks(void)
 {
@@ -181,6 +204,9 @@ check_tasks(void)
     for (uint32_t i = 0; i < p.cta_first[CTAS]; i++) {
         ck_assert_uint_lt(p.tasks[i], p.plan.n_items * p.work.Hkv);
         ck_assert_uint_eq(count[p.tasks[i]]++, 0);
+    }
+    for (uint32_t c = 0; c < CTAS; c++) {
+        check_start(c);
     }
 }
 
