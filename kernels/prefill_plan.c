@@ -363,8 +363,8 @@ write_starts(const struct prefill_work *work, struct prefill_plan *plan)
         const uint32_t first = plan->cta_first[c], end = plan->cta_first[c + 1];
         struct prefill_start *start = &plan->starts[c];
 
-        *start = (struct prefill_start){
-            .n_tasks = end - first, .task_next = first + 1, .task_end = end};
+        *start =
+            (struct prefill_start){.n_tasks = end - first, .task_next = first + 1, .task_end = end};
         if (first == end) {
             continue;
         }

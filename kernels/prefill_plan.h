@@ -76,11 +76,11 @@ struct prefill_work {
 struct prefill_plan {
     struct prefill_item *items;
     uint32_t items_max;
-    uint32_t *tasks;      /* [items_max * Hkv]: item * Hkv + head, those of CTA c at cta_first[c] */
-    uint32_t *cta_first;  /* [ctas + 1] */
+    uint32_t *tasks;     /* [items_max * Hkv]: item * Hkv + head, those of CTA c at cta_first[c] */
+    uint32_t *cta_first; /* [ctas + 1] */
     struct prefill_start *starts; /* [ctas] */
-    uint32_t *merge_rows; /* rows of out whose partials are to be joined */
-    uint32_t *merge_first; /* [merge_rows_max + 1] prefix sum over partials */
+    uint32_t *merge_rows;         /* rows of out whose partials are to be joined */
+    uint32_t *merge_first;        /* [merge_rows_max + 1] prefix sum over partials */
     uint32_t merge_rows_max;
     uint32_t partials_max;
 

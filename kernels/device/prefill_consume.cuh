@@ -304,16 +304,6 @@ struct Consumer {
         }
     }
 
-    // With the maximum of this tile as reference.
-    __device__ __forceinline__ void softmax_renewed()
-    {
-        renew(0, true);
-        renew(1, true);
-        exponentials();
-        l[0] += sum[0];
-        l[1] += sum[1];
-    }
-
     // With the reference so far; false if that will not do for some row of the warp.
     __device__ __forceinline__ bool softmax_as_is()
     {
@@ -458,7 +448,11 @@ struct Consumer {
         wgmma_wait<0>();
         open_item();
         mask(info);
-        softmax_renewed();
+        renew(0, true);
+        renew(1, true);
+        exponentials();
+        l[0] = sum[0];
+        l[1] = sum[1];
         release_k(k);
         next_k();
         v_keys = info.y;
@@ -538,23 +532,22 @@ struct Consumer {
             open_item();
         }
         mask(tile);
-        bool is_right = true;
-
-        if (is_new || hot > 0) {
+        factor[0] = factor[1] = 1.0f;
+        if ((tile.x & kFresh) != 0 || hot > 0) {
             const float before[2] = {shift[0], shift[1]};
 
-            softmax_renewed();
+            renew(0, hot > 0 || m[0] == -INFINITY);
+            renew(1, hot > 0 || m[1] == -INFINITY);
             const bool is_of_use = shift[0] - before[0] > kOfUse || shift[1] - before[1] > kOfUse;
 
-            if (__any_sync(~0u, !is_new && is_of_use)) {
+            if (__any_sync(~0u, !is_new && hot > 0 && is_of_use)) {
                 want_maxima(n_v + 1);
             }
-        } else {
-            is_right = softmax_as_is();
-            l[0] += is_right ? sum[0] : 0.0f;
-            l[1] += is_right ? sum[1] : 0.0f;
-            factor[0] = factor[1] = 1.0f;
         }
+        const bool is_right = softmax_as_is();
+
+        l[0] += is_right ? sum[0] : 0.0f;
+        l[1] += is_right ? sum[1] : 0.0f;
         release_k(k, is_right);
         finish(tile.y);
         scale_output(); // of a new item, that is zeros
@@ -563,12 +556,12 @@ struct Consumer {
         }
     }
 
-    // Tiles that all rows see whole, of one segment and item: no branch but the one check.  Returns
-    // whether the last one is to be done again.
+    // Tiles that all rows see whole, of one segment and item, and not behind a partial one: no
+    // branch but the one check.  Returns whether the last one is to be done again.
     __device__ __forceinline__ bool step_plain_tiles()
     {
         // The vote tells ptxas that all lanes agree.
-        while (!__any_sync(~0u, (info.x | hot) != 0)) {
+        while (!__any_sync(~0u, (info.x | hot | (v_keys ^ kTile)) != 0)) {
             multiply<true>();
             hear_who_wants_maxima();
             const bool is_right = softmax_as_is();

@@ -18,6 +18,8 @@ struct KeyTile {
 };
 
 // The copying warp: walks tiles one ahead of the copies, so that page ids are there when needed.
+// Each run from its end to its beginning: what is masked or partial then comes first, with the new
+// Q, and all that follow are plain.
 template <int D>
 struct Producer {
     using At = Places<D>;
@@ -31,15 +33,15 @@ struct Producer {
     RunWalk run;
     uint32_t tile;  // of the run
     uint32_t fresh; // kNewItem, kNewQ: of the tile at hand; kEnd: there is none
+    bool is_seen;   // each row has seen a key of the item
 
     __device__ __forceinline__ Producer(const prefill_sm90_args &a, uint32_t shared, uint32_t start)
         : args(a), smem(shared), lane(threadIdx.x & 31), page_shift(a.desc.layout.P == 16   ? 4
                                                                     : a.desc.layout.P == 32 ? 5
                                                                                             : 6),
           head_bytes(a.desc.layout.P * D * 2), items(a, start), run(a, start), tile(0),
-          fresh(kNewItem | kNewQ)
-    {
-    }
+          fresh(kNewItem | kNewQ), is_seen(false)
+    {}
 
     __device__ __forceinline__ void open_item()
     {
@@ -47,6 +49,7 @@ struct Producer {
         if (items.advance(args)) {
             run.open(args, items.here);
             fresh = kNewItem | kNewQ;
+            is_seen = false;
         }
     }
 
@@ -59,7 +62,7 @@ struct Producer {
             return t;
         }
         const uint32_t item = items.here;
-        const uint32_t tok = run.tok + tile * kTile;
+        const uint32_t tok = run.tok + (run.n_tiles - 1 - tile) * kTile;
         t.item = item;
         t.end = min(run.here.n_tokens - tok, (uint32_t)kTile);
         t.first = run.here.offset + tok;
@@ -69,6 +72,8 @@ struct Producer {
         if (t.end < kTile || pos_of_row0 < t.first || pos_of_row0 - t.first < kTile - 1) {
             t.flags |= kMasked;
         }
+        t.flags |= is_seen ? 0 : kFresh;
+        is_seen |= pos_of_row0 >= t.first && t.end > 0;
         if (lane << page_shift < t.end) {
             t.page = __ldg(args.desc.block_ids + run.here.block_first + (tok >> page_shift) + lane);
         }
@@ -175,8 +180,7 @@ struct Rotator {
 
     __device__ __forceinline__ Rotator(const prefill_sm90_args &a, uint32_t shared, uint32_t start)
         : args(a), smem(shared), items(a, start), run(a, start), n(0), turn(turn_of(a, start))
-    {
-    }
+    {}
 
     // False at the end of the list.
     __device__ __forceinline__ bool next()
@@ -234,8 +238,7 @@ struct Rotator {
 
             rows.fetch_turns(now, rows.thread, turns);
             const bool has_next = next();
-            const bool is_ahead =
-                has_next && __all_sync(~0u, mbarrier_test(empty(), parity()));
+            const bool is_ahead = has_next && __all_sync(~0u, mbarrier_test(empty(), parity()));
 
             if (is_ahead) {
                 rows.fetch(turn, place());

@@ -53,7 +53,8 @@ enum : uint32_t {
     kNewQ = 1,    // the next rotated Q: another segment or another item
     kNewItem = 2, // the output of the item before is to be written
     kMasked = 4,  // some row does not see all 128 keys
-    kEnd = 8,     // no tile: the list is done
+    kFresh = 8,   // some row has seen no key of the item before
+    kEnd = 16,    // no tile: the list is done
 };
 
 // Byte offsets into shared memory; every tile is 1024-byte aligned, as the swizzle asks.
@@ -140,7 +141,7 @@ word_of(uint32_t item, int word)
 
 // The items of a CTA's tasks, each asked for a task ahead of its use.
 struct ItemList {
-    uint32_t at, end;    // the task of `ahead`
+    uint32_t at, end;     // the task of `ahead`
     uint32_t here, ahead; // words, one a lane
 
     __device__ __forceinline__ ItemList(const prefill_sm90_args &args, uint32_t start)
@@ -303,8 +304,7 @@ struct Rotation {
     __device__ __forceinline__ void fetch_turns(const Turn &turn, uint32_t job,
                                                 float4 (&turns)[4]) const
     {
-        const uint32_t t =
-            token_of(args, min(turn.row_begin + local_row(job), turn.row_end - 1));
+        const uint32_t t = token_of(args, min(turn.row_begin + local_row(job), turn.row_end - 1));
         const float4 *from = (const float4 *)args.plan.angles
                              + ((size_t)turn.angle_at + t) * (D / 4) + thread % kPairs * 4;
 
