@@ -350,7 +350,6 @@ open_sides(void)
                                              .rows_max = ROWS_MAX,
                                              .seqs_max = SEQS_MAX,
                                              .segs_max = SEGS_MAX,
-                                             .has_wgmma_prefill = i == 0,
                                              .is_portable = i == 1},
                          &sides[i].ops));
         sides[i].seqs = device(sides[i].ops, NULL, sizeof(scene.seqs));

@@ -37,7 +37,7 @@ cuda_device_choose(struct ops_config *config, uint32_t *sm_count_out)
     }
     *sm_count_out = (uint32_t)sms;
     config->is_portable = config->is_portable || major != 9 || is_set("KVASIR_CUDA_PORTABLE");
-    config->has_wgmma_prefill = config->has_wgmma_prefill || is_set("KVASIR_CUDA_WGMMA_PREFILL");
+    config->is_mma_prefill = config->is_mma_prefill || is_set("KVASIR_CUDA_MMA_PREFILL");
     config->is_unshared = config->is_unshared || is_set("KVASIR_CUDA_UNSHARED");
     return ST_OK;
 }

@@ -44,9 +44,9 @@ struct ops_config {
     bool is_portable;
     bool is_unshared;
     bool has_fixed_cuts;
-    /* cuda: lazy_prefill by wgmma on sm_90a.  Off by default: a test of it does not end on a device
-     * (kernels/README.md).  $KVASIR_CUDA_WGMMA_PREFILL=1 sets it. */
-    bool has_wgmma_prefill;
+    /* cuda: lazy_prefill by mma.sync where wgmma would do it (sm_90a); set for
+     * $KVASIR_CUDA_MMA_PREFILL=1. */
+    bool is_mma_prefill;
     /* cuda: what ops->tuning of an earlier instance said; read by ops_cuda_new alone */
     const void *tuning;
     size_t tuning_bytes;

@@ -539,7 +539,7 @@ make_prefill(struct cuda_state *state, uint32_t sm_count, enum part part)
         .partials = state->partials,
         .partials_max = state->partials_max,
     };
-    enum status st = config->is_portable || !config->has_wgmma_prefill
+    enum status st = config->is_portable || config->is_mma_prefill
                          ? ST_UNAVAILABLE
                          : prefill_cuda_new(&wanted, &state->prefill[part]);
 

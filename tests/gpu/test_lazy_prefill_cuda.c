@@ -278,6 +278,33 @@ bits_of(struct scene *s, const void *q, uint32_t first, uint32_t rows)
     return bits;
 }
 
+/* Whichever way maxima are taken, and whoever else waits for whom meanwhile. */
+START_TEST(a_step_that_is_repeated_has_the_same_bits)
+{
+    for (uint32_t pattern = 0; pattern < gpu_cases(2, 5); pattern++) {
+        struct scene s;
+
+        rising_scene(&s, pattern);
+        use_gpu_for(&s);
+        scene_upload(&s);
+        const size_t row = (size_t)s.H * s.layout.D;
+        struct tensor q = tensor_new(s.n_rows * row, true);
+        uint16_t *first = bits_of(&s, q.device, 0, s.n_rows);
+
+        for (uint32_t i = 0; i < gpu_cases(2, 20); i++) {
+            uint16_t *again = bits_of(&s, q.device, 0, s.n_rows);
+
+            ck_assert_msg(memcmp(first, again, s.n_rows * row * sizeof(*first)) == 0,
+                          "pattern %u, repetition %u", pattern, i);
+            free(again);
+        }
+        free(first);
+        tensor_free(&q);
+        scene_free(&s);
+    }
+}
+END_TEST
+
 START_TEST(a_deterministic_row_has_the_same_bits_in_any_company)
 {
     for (uint32_t pattern = 0; pattern < gpu_cases(1, 5); pattern++) {
@@ -323,4 +350,5 @@ GPU_MAIN("lazy_prefill_cuda", gpu_open(), every_length_around_tiles_and_blocks_i
          shared_documents_in_all_orders_and_one_twice_are_right,
          eight_documents_of_16384_tokens_are_right, many_short_documents_are_made_in_one_batch,
          a_row_that_sees_no_key_gives_zero, maxima_that_rise_tile_after_tile_are_followed,
+         a_step_that_is_repeated_has_the_same_bits,
          a_deterministic_row_has_the_same_bits_in_any_company)
