@@ -71,10 +71,19 @@ own_tiles(const struct prefill_work *work, const struct attn_seq *seq, uint32_t 
 
 /* --- cutting --------------------------------------------------------------------------------- */
 
+/* How sequences are cut, where not fixed: into parts of `share` key tiles at most, all alike, or
+ * full ones and a rest, which may leave fewer multiprocessors without work. */
+struct knife {
+    uint32_t share;
+    bool leaves_rest;
+};
+
+static const struct knife no_cut = {UINT32_MAX, false};
+
 /* Parts of every row tile of a sequence: as many as the heaviest needs, so that each row owns one
  * run of partials. */
 static uint32_t
-splits_of(const struct prefill_work *work, const struct attn_seq *seq, uint32_t share)
+splits_of(const struct prefill_work *work, const struct attn_seq *seq, struct knife knife)
 {
     uint32_t documents = document_tiles(work, seq);
     uint32_t tiles = documents + own_tiles(work, seq, seq->pos_first + seq->n_rows - 1);
@@ -84,7 +93,7 @@ splits_of(const struct prefill_work *work, const struct attn_seq *seq, uint32_t 
 
         return 1 + (parts < PREFILL_FIXED_SPLITS ? parts : PREFILL_FIXED_SPLITS - 1);
     }
-    uint32_t splits = (tiles + share - 1) / share;
+    uint32_t splits = tiles / knife.share + (tiles % knife.share > 0);
 
     if (splits > PREFILL_SPLITS_MAX) {
         return PREFILL_SPLITS_MAX;
@@ -94,9 +103,12 @@ splits_of(const struct prefill_work *work, const struct attn_seq *seq, uint32_t 
 
 /* The key tile at which part `i` of a row tile with `tiles` begins; at `splits`, its end. */
 static uint32_t
-tile_of_split(const struct prefill_work *work, uint32_t documents, uint32_t tiles, uint32_t splits,
-              uint32_t i)
+tile_of_split(const struct prefill_work *work, struct knife knife, uint32_t documents,
+              uint32_t tiles, uint32_t splits, uint32_t i)
 {
+    if (!work->is_fixed && knife.leaves_rest && i < splits) {
+        return i * knife.share < tiles ? i * knife.share : tiles;
+    }
     if (!work->is_fixed || splits == 1 || i == splits) {
         return (uint32_t)((uint64_t)tiles * i / splits);
     }
@@ -150,12 +162,12 @@ place(const struct prefill_work *work, uint32_t index, uint32_t tile, struct pre
 
 /* Returns the number of items that this sequence gets. */
 static void
-cut_sequence(const struct prefill_work *work, uint32_t index, uint32_t share, uint32_t items_after,
-             struct prefill_plan *plan)
+cut_sequence(const struct prefill_work *work, uint32_t index, struct knife knife,
+             uint32_t items_after, struct prefill_plan *plan)
 {
     const struct attn_seq *seq = &work->seqs[index];
     const uint32_t documents = document_tiles(work, seq);
-    uint32_t splits = splits_of(work, seq, share);
+    uint32_t splits = splits_of(work, seq, knife);
     uint32_t base = PREFILL_DIRECT;
 
     if (splits > 1 && !has_room(work, plan, seq, splits, items_after)) {
@@ -168,7 +180,7 @@ cut_sequence(const struct prefill_work *work, uint32_t index, uint32_t share, ui
         uint32_t tiles = documents + own_tiles(work, seq, last_position(work, seq, r));
 
         for (uint32_t i = 0; i < splits; i++) {
-            uint32_t from = tile_of_split(work, documents, tiles, splits, i);
+            uint32_t from = tile_of_split(work, knife, documents, tiles, splits, i);
             struct prefill_item *item = &plan->items[plan->n_items++];
 
             assert(plan->n_items <= plan->items_max);
@@ -178,7 +190,7 @@ cut_sequence(const struct prefill_work *work, uint32_t index, uint32_t share, ui
                 .row_end = seq->n_rows * work->group,
                 .pos_first = seq->pos_first,
                 .n_rows = seq->n_rows,
-                .n_tiles = tile_of_split(work, documents, tiles, splits, i + 1) - from,
+                .n_tiles = tile_of_split(work, knife, documents, tiles, splits, i + 1) - from,
                 .slot = splits > 1 ? base + i : PREFILL_DIRECT,
                 .slot_stride = splits,
             };
@@ -206,7 +218,7 @@ heavier_first(const void *a, const void *b)
 }
 
 static void
-cut(const struct prefill_work *work, uint32_t share, struct prefill_plan *plan)
+cut(const struct prefill_work *work, struct knife knife, struct prefill_plan *plan)
 {
     uint32_t items_after = 0;
 
@@ -218,7 +230,7 @@ cut(const struct prefill_work *work, uint32_t share, struct prefill_plan *plan)
     }
     for (uint32_t i = 0; i < work->n_seqs; i++) {
         items_after -= row_tiles(work, &work->seqs[i]);
-        cut_sequence(work, i, share, items_after, plan);
+        cut_sequence(work, i, knife, items_after, plan);
     }
     qsort(plan->items, plan->n_items, sizeof(plan->items[0]), heavier_first);
 }
@@ -376,24 +388,24 @@ write_starts(const struct prefill_work *work, struct prefill_plan *plan)
     }
 }
 
-/* The share of key tiles that ends first; UINT32_MAX: whole row tiles. */
-static uint32_t
-choose_share(const struct prefill_work *work, uint32_t heads, struct prefill_plan *plan)
+/* The knife that ends first. */
+static struct knife
+choose_knife(const struct prefill_work *work, uint32_t heads, struct prefill_plan *plan)
 {
-    uint32_t best_share = UINT32_MAX;
+    struct knife best_knife = no_cut;
     uint32_t best;
     uint64_t total = 0;
 
-    cut(work, UINT32_MAX, plan);
+    cut(work, no_cut, plan);
     if (work->is_fixed || (uint64_t)plan->n_items * work->Hkv > TRY_TASKS_MAX) {
-        return UINT32_MAX;
+        return no_cut;
     }
     for (uint32_t i = 0; i < plan->n_items; i++) {
         total += (uint64_t)(plan->items[i].n_tiles + COST_ITEM) * work->Hkv;
     }
     best = deal_out(work, plan, heads, NULL, NULL);
     if (total * 10 >= (uint64_t)best * work->ctas * 9) {
-        return UINT32_MAX;
+        return no_cut;
     }
     for (uint32_t waves = 1; waves <= 2; waves++) {
         uint64_t even = total / ((uint64_t)work->ctas * waves);
@@ -402,16 +414,20 @@ choose_share(const struct prefill_work *work, uint32_t heads, struct prefill_pla
             if (share < 2) {
                 continue;
             }
-            cut(work, (uint32_t)share, plan);
-            uint32_t cost = deal_out(work, plan, heads, NULL, NULL) + COST_MERGE;
+            for (int leaves_rest = 0; leaves_rest < 2; leaves_rest++) {
+                const struct knife knife = {(uint32_t)share, leaves_rest != 0};
 
-            if (plan->n_partials > 0 && cost < best) {
-                best = cost;
-                best_share = (uint32_t)share;
+                cut(work, knife, plan);
+                uint32_t cost = deal_out(work, plan, work->Hkv, NULL, NULL) + COST_MERGE;
+
+                if (plan->n_partials > 0 && cost < best) {
+                    best = cost;
+                    best_knife = knife;
+                }
             }
         }
     }
-    return best_share;
+    return best_knife;
 }
 
 /* --- the plan --------------------------------------------------------------------------------- */
@@ -434,7 +450,7 @@ check_room(const struct prefill_work *work, const struct prefill_plan *plan)
     uint64_t rows = 0;
 
     for (uint32_t i = 0; i < work->n_seqs; i++) {
-        uint64_t splits = work->is_fixed ? splits_of(work, &work->seqs[i], UINT32_MAX) : 1;
+        uint64_t splits = work->is_fixed ? splits_of(work, &work->seqs[i], no_cut) : 1;
 
         items += splits * row_tiles(work, &work->seqs[i]);
         if (splits > 1) {
@@ -455,15 +471,17 @@ check_room(const struct prefill_work *work, const struct prefill_plan *plan)
 enum status
 prefill_plan_make(const struct prefill_work *work, struct prefill_plan *plan)
 {
-    const uint32_t heads = head_group(work);
-
     if (work->ctas == 0 || work->ctas > PREFILL_CTAS_MAX) {
         return ERR(ST_INVALID, "prefill plan for %u multiprocessors, 1 to %u", work->ctas,
                    PREFILL_CTAS_MAX);
     }
     TRY(check_room(work, plan));
-    cut(work, choose_share(work, heads, plan), plan);
-    write_lists(work, heads, plan);
+    const uint32_t heads = head_group(work);
+    const struct knife knife = choose_knife(work, heads, plan);
+
+    cut(work, knife, plan);
+    /* What was cut runs all at once: heads need no order, the heaviest parts come first. */
+    write_lists(work, knife.share == no_cut.share ? heads : work->Hkv, plan);
     write_starts(work, plan);
     return ST_OK;
 }

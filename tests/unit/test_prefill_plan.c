@@ -253,6 +253,23 @@ START_TEST(a_query_over_long_documents_keeps_the_device_busy)
 }
 END_TEST
 
+/* 161 key tiles for each of 8 heads over 132 multiprocessors: cut into equal parts, at least 11 (or
+ * 21) tiles fall to one of them. */
+START_TEST(full_parts_and_a_rest_end_before_equal_parts)
+{
+    begin(32, 8);
+    add_equal(5, 4096, 16);
+    check_cover();
+    check_tasks();
+    ck_assert_uint_le(p.plan.heaviest, 10 + 1);
+    begin(32, 8);
+    add_equal(5, 4096, 64);
+    check_cover();
+    check_tasks();
+    ck_assert_uint_le(p.plan.heaviest, 20 + 1);
+}
+END_TEST
+
 START_TEST(documents_are_dealt_out_evenly)
 {
     const uint32_t lengths[] = {4096, 16384};
@@ -378,7 +395,8 @@ START_TEST(items_max_is_enough_for_what_it_is_asked)
 END_TEST
 
 CHECK_MAIN("prefill_plan", every_row_sees_every_visible_key_once,
-           a_query_over_long_documents_keeps_the_device_busy, documents_are_dealt_out_evenly,
+           a_query_over_long_documents_keeps_the_device_busy,
+           full_parts_and_a_rest_end_before_equal_parts, documents_are_dealt_out_evenly,
            many_short_documents_are_not_cut, fixed_cuts_depend_on_the_documents_alone,
            partials_of_a_row_lie_together_and_are_merged_once,
            no_room_means_no_cut_or_a_clear_refusal, items_max_is_enough_for_what_it_is_asked)
