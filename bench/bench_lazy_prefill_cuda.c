@@ -212,7 +212,7 @@ make_rising(struct ops *ops)
     free(block);
 }
 
-/* --- a model's values -------------------------------------------------------------------------- */
+/* --- a model's values --------------------------------------------------------------------- */
 
 /* The block that holds a document's tokens index * P and after, were it the only one. */
 static uint32_t

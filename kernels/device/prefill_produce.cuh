@@ -216,7 +216,7 @@ struct Rotator {
     {
         fence_proxy_async();
         __syncwarp();
-        if ((threadIdx.x & 31) == 0) {
+        if ((threadIdx.x & 31) < kSpeakers) {
             mbarrier_arrive(smem + At::kFullQ + slot * 8);
         }
     }
