@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // lazy_prefill on Hopper.
 //
-// Off by default (ops.h, has_wgmma_prefill): on a device the test of rising maxima does not end at
-// full size; kernels/README.md has what is known.
-//
 // Bound by: tensor cores, 4 * D flops a visible key and query head; a 128 x 128 tile of K and V
 // (64 KiB at D = 128) feeds 8.4 MFLOP, which also asks 5.6 TB/s of L2 at 700 TFLOP/s.
 //
 // Split.  prefill_plan.h: a task is 128 packed rows (tokens x heads of a group, which read the same
 // keys) against a run of keys; each multiprocessor runs one CTA with a list of tasks as one stream
 // of key tiles, so that the next task's first product is issued with the last one of the task
-// before.
+// before.  What a CTA needs first lies in one record.  The keys of a segment are walked from its end
+// to its beginning: the masked tile and the partial one then come with the new Q, which is a special
+// tile anyway.
 //
 // Who does what (384 threads): warp 0 copies pages of K and V as they lie in the pool (ck8 is
 // wgmma's swizzle) into rings of 3 and 2 tiles, and writes beside each K tile what it is; warps
 // 1 to 3 rotate Q, one segment ahead; two warpgroups compute 64 rows each and take turns on the
-// tensor cores, one's softmax beside the other's products.  72 registers and 216.
+// tensor cores, one's softmax beside the other's products.  88 registers and 208.
 //
 // Rotation.  Once a (row tile, segment), from raw Q in float32 with angles computed in float64,
 // into the other of two buffers; the first of a CTA is rotated by the consumers, who have nothing
@@ -37,10 +36,15 @@
 // Tails.  Keys behind a segment's end are masked by selection; rows of V there are overwritten with
 // zeros in shared memory, since 0 times NaN is NaN.
 //
+// All warps of a warpgroup have to run the same wgmma instructions, fences and waits among them, so
+// none of those lies where warps may part: a warp whose tile was refused does the whole step with
+// the others and what is its own after it (redo); that a warp wants maxima is told to the others
+// through shared memory for the step to come.  compute-sanitizer's synccheck sees it.
+//
 // What ptxas needs (read the machine code after every change; tests/sass.sh): the loop over plain
 // tiles free of branches but the one check, its conditions told to be uniform by votes (else wgmma
-// descriptors go through vector registers), waits inside one asm block, and no accumulator touched
-// in a branch while products run (C7514).
+// descriptors go through vector registers: BRA.DIV and R2UR in the machine code), waits inside one
+// asm block, and no accumulator touched in a branch while products run (C7514).
 //
 // Measured, tried and dropped: kernels/README.md; tables in
 // bench/results/2026-11-29-lazy-prefill.md. Source: LazyAttention (2026), sec. 3; FlashAttention-2
