@@ -7,9 +7,9 @@
 // Split.  prefill_plan.h: a task is 128 packed rows (tokens x heads of a group, which read the same
 // keys) against a run of keys; each multiprocessor runs one CTA with a list of tasks as one stream
 // of key tiles, so that the next task's first product is issued with the last one of the task
-// before.  What a CTA needs first lies in one record.  The keys of a segment are walked from its end
-// to its beginning: the masked tile and the partial one then come with the new Q, which is a special
-// tile anyway.
+// before.  What a CTA needs first lies in one record.  The keys of a segment are walked from its
+// end to its beginning: the masked tile and the partial one then come with the new Q, which is a
+// special tile anyway.
 //
 // Who does what (384 threads): warp 0 copies pages of K and V as they lie in the pool (ck8 is
 // wgmma's swizzle) into rings of 3 and 2 tiles, and writes beside each K tile what it is; warps
