@@ -21,7 +21,7 @@
 #define RIG_SEGMENTS_MAX 8192 /* of a step */
 #define RIG_TEXT_MAX     8192
 #define RIG_TOKENS_MAX   2048
-#define RIG_SUMS_MAX     256
+#define RIG_SUMS_MAX     1024
 
 struct rig_config {
     const char *model_path;               /* a checkpoint's; NULL: a tiny model, */
