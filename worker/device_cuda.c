@@ -84,4 +84,5 @@ const struct device_kind device_cuda = {
     .write = write_cuda,
     .read = read_cuda,
     .fill_dummy = fill_dummy_cuda,
+    .copier = &copier_cuda,
 };
