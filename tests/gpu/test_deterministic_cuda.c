@@ -326,7 +326,7 @@ check_product(struct ops *ops, uint32_t N, uint32_t K, bool is_f32)
     char *want = mem_zalloc(N, y_bytes);
     char *got = mem_zalloc((size_t)GEMM_ROWS * N, y_bytes);
     uint16_t *row = mem_zalloc(K, sizeof(row[0]));
-    struct gemm_args args = {x, w, y, 1, N, K, is_f32};
+    struct gemm_args args = {.x = x, .w = w, .y = y, .M = 1, .N = N, .K = K, .is_y_f32 = is_f32};
 
     random_bf16(ops, w, (size_t)N * K, 1);
     random_bf16(ops, x, rows * K, 2);

@@ -66,7 +66,8 @@ START_TEST(swiglu_and_embed_equal_their_twins)
     ids[0] = 0;
     ids[1] = V - 1;
     void *device_ids = to_device(ids, sizeof(ids));
-    struct embed_args embed = {table.host, ids, out.host, T, F, V, false};
+    struct embed_args embed = {
+        .table = table.host, .ids = ids, .out = out.host, .T = T, .C = F, .V = V};
     CHECK_OK(embed_ref(embed));
     embed.table = table.device;
     embed.ids = device_ids;
@@ -91,7 +92,8 @@ START_TEST(gemm_equals_its_twin_for_every_bucket)
             struct tensor x = tensor_new((size_t)M * K, true);
             struct tensor w = tensor_new((size_t)N * K, true);
             struct tensor y = tensor_new((size_t)M * N * 2, false); /* room for f32 */
-            struct gemm_args args = {x.host, w.host, y.host, M, N, K, is_f32};
+            struct gemm_args args = {
+                .x = x.host, .w = w.host, .y = y.host, .M = M, .N = N, .K = K, .is_y_f32 = is_f32};
             char what[64];
 
             CHECK_OK(gemm_ref(args));
