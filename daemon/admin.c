@@ -190,7 +190,8 @@ add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct coun
 
 /* --- Metrics: the same, and what has labels --------------------------------------------------- */
 
-#define LABELLED_MAX (SCHED_WORKERS_MAX * 8 + MEASURES_FINISHES + 1)
+#define TIERS        2
+#define LABELLED_MAX (SCHED_WORKERS_MAX * 8 + MEASURES_FINISHES + 1 + TIERS * 4)
 
 /* Storage of counters with one label each; their names occur once for each value. */
 struct labelled {
@@ -262,6 +263,34 @@ add_finishes(const struct kvasird *d, struct counter_list *counters, struct labe
                  "answers by how they ended", "finished_reason", "abort");
 }
 
+/* The same for each level that documents lie on, the host's also when there is none. */
+static void
+add_tiers(const struct kvasird *d, const struct kvpool_stats *pool, struct counter_list *counters,
+          struct counter_list *gauges, struct labelled *labelled)
+{
+    struct tier_stats host = tier_stats(d);
+    const struct {
+        const char *name;
+        uint64_t blocks, used, documents, evicted;
+    } tiers[TIERS] = {
+        {"device", pool->block_count, pool->blocks_docs, pool->documents, pool->blocks_evicted},
+        {"host", host.places,
+         host.places - host.places_free - host.places_quarantined - host.places_writing,
+         host.documents, host.blocks_dropped},
+    };
+
+    for (int i = 0; i < TIERS; i++) {
+        add_labelled(gauges, labelled, "tier_blocks", tiers[i].blocks, "blocks that a level has",
+                     "tier", tiers[i].name);
+        add_labelled(gauges, labelled, "tier_blocks_docs", tiers[i].used,
+                     "blocks of documents on it", "tier", tiers[i].name);
+        add_labelled(gauges, labelled, "tier_documents", tiers[i].documents,
+                     "documents on it, with a head at the least", "tier", tiers[i].name);
+        add_labelled(counters, labelled, "tier_blocks_evicted", tiers[i].evicted,
+                     "blocks of documents that made room on it", "tier", tiers[i].name);
+    }
+}
+
 void
 admin_stats(struct kvasird *d, struct call *call)
 {
@@ -288,6 +317,7 @@ admin_stats(struct kvasird *d, struct call *call)
         labelled.count = 0;
         add_workers(d, &counters, &gauges, &labelled);
         add_finishes(d, &counters, &labelled);
+        add_tiers(d, &pool, &counters, &gauges, &labelled);
     }
     reply.n_counters = counters.count;
     reply.counters = counters.list;
@@ -300,7 +330,11 @@ admin_stats(struct kvasird *d, struct call *call)
     reply.has_is_draining = true;
     reply.is_draining = sched_gauges(d->sched).is_draining;
     insight_fill(d, &insight);
-    reply.n_histograms = 2 + measures_fill(&d->measures, &measures, histograms + 2);
+    reply.n_histograms =
+        2
+        + measures_fill(&d->measures,
+                        sched_pool(d->sched) == NULL ? NULL : kvpool_ages(sched_pool(d->sched)),
+                        &measures, histograms + 2);
     reply.histograms = histograms;
     reply.traffic = d->insight.latest == NULL ? NULL : &insight.traffic;
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);

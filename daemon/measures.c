@@ -99,18 +99,32 @@ fill(Kvasir__V1__Histogram *wire, const struct histogram *from, const char *name
     wire->sum = from->sum;
 }
 
+static size_t
+fill_ages(const struct kvpool_ages *ages, Kvasir__V1__Histogram *wire)
+{
+    fill(&wire[0], &ages->lifetime_s, "doc_lifetime_seconds",
+         "from encoded to evicted, of documents that were evicted whole");
+    fill(&wire[1], &ages->idle_s, "doc_idle_before_evict_seconds",
+         "from their last use to evicted, of those");
+    fill(&wire[2], &ages->reuse_gap_s, "doc_reuse_gap_seconds",
+         "between two uses of a document that is resident");
+    return 3;
+}
+
 size_t
-measures_fill(const struct measures *m, struct measures_wire *wire, Kvasir__V1__Histogram **list)
+measures_fill(const struct measures *m, const struct kvpool_ages *ages, struct measures_wire *wire,
+              Kvasir__V1__Histogram **list)
 {
     size_t count = 0;
 
-#define FILL(name, set, help)                                                                      \
-    fill(&wire->items[count], &m->name, #name, help);                                              \
-    list[count] = &wire->items[count];                                                             \
-    count++;
+#define FILL(name, set, help) fill(&wire->items[count++], &m->name, #name, help);
     MEASURES(FILL)
 #undef FILL
+    count += ages == NULL ? 0 : fill_ages(ages, &wire->items[count]);
     assert(count <= MEASURES_WIRE_MAX);
+    for (size_t i = 0; i < count; i++) {
+        list[i] = &wire->items[i];
+    }
     return count;
 }
 

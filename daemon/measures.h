@@ -55,14 +55,14 @@ void measures_step(struct measures *measures, uint32_t rows);
 
 #define MEASURES_WIRE_MAX 16
 
-/* The histograms for a reply, in storage of the caller's; borrows from the measures.  Returns how
- * many. */
+/* The histograms for a reply, the pool's ages (NULL: none) among them, in storage of the caller's;
+ * borrows from both.  Returns how many. */
 struct measures_wire {
     Kvasir__V1__Histogram items[MEASURES_WIRE_MAX];
 };
 
-size_t measures_fill(const struct measures *measures, struct measures_wire *wire,
-                     Kvasir__V1__Histogram **list);
+size_t measures_fill(const struct measures *measures, const struct kvpool_ages *ages,
+                     struct measures_wire *wire, Kvasir__V1__Histogram **list);
 
 /* "stop", "length", "error"; who was cancelled is counted by the scheduler. */
 const char *measures_finish_name(enum measures_finish finish);

@@ -225,6 +225,9 @@ finish_warm(struct sched *sched, uint64_t now_us)
 void
 sched_take_turn(struct sched *sched, uint64_t now_us)
 {
+    if (sched->pool != NULL) {
+        kvpool_set_now(sched->pool, now_us);
+    }
     sched_grow(sched, now_us);
     do {
         sched_admit(sched, now_us);
@@ -593,6 +596,9 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
 
     assert(worker < SCHED_WORKERS_MAX);
     sched_begin(sched);
+    if (sched->pool != NULL) {
+        kvpool_set_now(sched->pool, now_us); /* of what is sealed below */
+    }
     if (!w->is_ready || w->incarnation != incarnation) {
         sched->counters.messages_late++;
         return true;

@@ -124,11 +124,22 @@ metrics_labels(struct text *out, const char *fixed, Kvasir__V1__CounterLabel *co
 /* ---- what the daemon counts ------------------------------------------------------------------ */
 
 /* The daemon's name as Prometheus has it: what differs in a reason only is one family, "_count"
- * belongs to histograms, and a maximum is no counter. */
+ * belongs to histograms, times are in seconds, and a maximum is no counter. */
 struct name {
     const char *name;
     const char *reason; /* NULL: none */
     bool is_maximum;
+    bool is_us; /* to be told in seconds */
+};
+
+static const struct {
+    const char *here, *there;
+    bool is_us;
+} renamed[] = {
+    {"block_count", "blocks", false},
+    {"host_block_count", "host_blocks_room", false},
+    {"host_us_in", "host_copy_in_seconds", true},
+    {"host_us_out", "host_copy_out_seconds", true},
 };
 
 static struct name
@@ -140,10 +151,15 @@ family_of(const char *name)
     name = name == NULL ? "?" : name;
     length = strlen(name);
     if (strncmp(name, misses, sizeof(misses) - 1) == 0) {
-        return (struct name){"doc_misses", name + sizeof(misses) - 1, false};
+        return (struct name){.name = "doc_misses", .reason = name + sizeof(misses) - 1};
+    }
+    for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++) {
+        if (strcmp(renamed[i].here, name) == 0) {
+            return (struct name){.name = renamed[i].there, .is_us = renamed[i].is_us};
+        }
     }
     return (struct name){
-        .name = strcmp(name, "block_count") == 0 ? "blocks" : name,
+        .name = name,
         .is_maximum = length > 4 && strcmp(name + length - 4, "_max") == 0,
     };
 }
@@ -176,7 +192,11 @@ add_rows(struct text *out, Kvasir__V1__Counter *const *rows, size_t count, const
         } else {
             metrics_labels(out, "", rows[i]->labels, rows[i]->n_labels, NULL);
         }
-        text_format(out, " %" PRIu64 "\n", rows[i]->value);
+        if (own.is_us) {
+            text_format(out, " %.6f\n", (double)rows[i]->value / 1e6);
+        } else {
+            text_format(out, " %" PRIu64 "\n", rows[i]->value);
+        }
     }
 }
 

@@ -74,10 +74,19 @@ add_counters(struct text *out, const char *labels, const Kvasir__V1__StatsReply 
     }
 }
 
-/* Histograms that have vLLM's names already; iteration_tokens is a sum there by name. */
+/* Histograms that have vLLM's names already; iteration_tokens is a sum there by name, and what it
+ * tells of blocks we tell of documents. */
 static const char *
 name_there(const char *name)
 {
+    static const struct {
+        const char *here, *there;
+    } others[] = {
+        {"iteration_tokens", "iteration_tokens_total"},
+        {"doc_lifetime_seconds", "kv_block_lifetime_seconds"},
+        {"doc_idle_before_evict_seconds", "kv_block_idle_before_evict_seconds"},
+        {"doc_reuse_gap_seconds", "kv_block_reuse_gap_seconds"},
+    };
     static const char *const names[] = {
         "time_to_first_token_seconds",    "inter_token_latency_seconds",
         "e2e_request_latency_seconds",    "request_queue_time_seconds",
@@ -91,7 +100,12 @@ name_there(const char *name)
             return names[i];
         }
     }
-    return strcmp(name, "iteration_tokens") == 0 ? "iteration_tokens_total" : NULL;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (strcmp(others[i].here, name) == 0) {
+            return others[i].there;
+        }
+    }
+    return NULL;
 }
 
 void

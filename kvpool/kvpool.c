@@ -63,6 +63,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
         return ERR(ST_NO_MEMORY, "pool");
     }
     pool->config = *config;
+    ages_init(&pool->ages);
     list_init(&pool->detached);
     list_init(&pool->claims);
     list_init(&pool->spills);
@@ -253,6 +254,7 @@ evict(struct kvpool *pool, uint32_t count)
         if (doc->policy.blocks_resident == 0) {
             pool->counted.docs_evicted++;
             kvpool_note_residency(pool, doc);
+            ages_go(pool, doc);
             detach(pool, doc, KVPOOL_MISS_EVICTED);
         }
     }
@@ -398,6 +400,7 @@ take_reference(struct kvpool *pool, struct kvpool_doc *doc)
     if (doc->mark == pool->mark) { /* once a claim, however often it is cited */
         doc->mark = 0;
         pool->config.policy->used(pool->policy, &doc->policy);
+        ages_use(pool, doc);
     }
 }
 
@@ -604,6 +607,7 @@ kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
         doc->is_admitted = true;
         list_push_back(&pool->to_check, &doc->check_link);
         doc->came = pool->claims_made;
+        ages_come(pool, doc);
         pool->config.policy->admitted(pool->policy, &doc->policy);
     }
 }

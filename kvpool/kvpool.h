@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/histogram.h"
 #include "common/status.h"
 #include "kvpool/dockey.h"
 #include "kvpool/evict.h"
@@ -344,6 +345,17 @@ void kvpool_stats(const struct kvpool *pool, struct kvpool_stats *stats_out);
 
 /* How many documents that were evicted whole had stayed for so many claims. */
 void kvpool_residency(const struct kvpool *pool, uint64_t counts_out[KVPOOL_RESIDENCY_LEVELS]);
+
+/* In seconds, if somebody says what time it is. */
+struct kvpool_ages {
+    struct histogram lifetime_s;  /* from sealed to evicted, of documents that went whole */
+    struct histogram idle_s;      /* from its last use to evicted */
+    struct histogram reuse_gap_s; /* between two uses while it is here */
+};
+
+/* The time of what follows; the pool reads no clock. */
+void kvpool_set_now(struct kvpool *pool, uint64_t now_us);
+const struct kvpool_ages *kvpool_ages(const struct kvpool *pool);
 
 struct kvpool_doc_info {
     struct dockey key;

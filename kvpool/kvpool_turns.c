@@ -74,6 +74,7 @@ kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uint32_t first,
     doc->origin = origin;
     doc->generation = ++pool->generation;
     doc->came = pool->claims_made;
+    ages_come(pool, doc);
     pool->counted.turns_kept++;
     pool->config.policy->used(pool->policy, &doc->policy);
     pool->config.policy->admitted(pool->policy, &doc->policy);

@@ -23,11 +23,12 @@ struct kvpool_doc {
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
     uint64_t hits;
-    struct spill *spill;  /* its blocks are being copied into the tier; NULL: they are not */
-    uint64_t declined_at; /* claims when the tier did not want it; 0: never */
-    uint32_t blocks_told; /* leading blocks that the watch knows */
-    uint32_t *ids;        /* [n_tokens] of a turn, owned; NULL for any other */
-    uint64_t came;        /* claims before it was sealed */
+    struct spill *spill;       /* its blocks are being copied into the tier; NULL: they are not */
+    uint64_t declined_at;      /* claims when the tier did not want it; 0: never */
+    uint64_t came_us, used_us; /* 0: not known */
+    uint32_t blocks_told;      /* leading blocks that the watch knows */
+    uint32_t *ids;             /* [n_tokens] of a turn, owned; NULL for any other */
+    uint64_t came;             /* claims before it was sealed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
@@ -62,6 +63,8 @@ struct kvpool {
     uint64_t generation;
     uint64_t claims_made;
     uint64_t residency[KVPOOL_RESIDENCY_LEVELS];
+    uint64_t now_us; /* 0: nobody says */
+    struct kvpool_ages ages;
     uint64_t mark;
     uint32_t blocks_docs;
     uint32_t blocks_own;
@@ -86,6 +89,12 @@ void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint
 
 /* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
+
+/* kvpool_ages.c */
+void ages_init(struct kvpool_ages *ages);
+void ages_come(const struct kvpool *pool, struct kvpool_doc *doc); /* it is sealed */
+void ages_use(struct kvpool *pool, struct kvpool_doc *doc);
+void ages_go(struct kvpool *pool, const struct kvpool_doc *doc); /* evicted whole */
 
 /* kvpool_watch.c: of the document's blocks only the first `keep` are left. */
 void kvpool_tell_removed(struct kvpool *pool, struct kvpool_doc *doc, uint32_t keep);

@@ -95,7 +95,8 @@ def check_vllm(types, rows):
                      "0.75", "1", "2.5", "5", "7.5", "10", "20", "40", "80", "160", "640", "2560",
                      "+Inf"], first
     for name in ("e2e_request_latency_seconds", "inter_token_latency_seconds",
-                 "request_queue_time_seconds", "request_generation_tokens"):
+                 "request_queue_time_seconds", "request_generation_tokens", "kv_block_lifetime_seconds",
+                 "kv_block_idle_before_evict_seconds", "kv_block_reuse_gap_seconds"):
         assert types["vllm:" + name] == "histogram", name
 
 
@@ -106,6 +107,10 @@ def main():
         assert (name, ()) in rows, name
     assert {"cold", "evicted"} <= {v for (n, labels) in rows if n == "kvasir_doc_misses_total"
                                    for k, v in labels if k == "reason"}
+    for name in ("kvasir_tier_blocks", "kvasir_tier_blocks_docs", "kvasir_tier_documents",
+                 "kvasir_tier_blocks_evicted_total"):
+        assert {"device", "host"} == {v for (n, labels) in rows if n == name for k, v in labels
+                                      if k == "tier"}, name
     assert any(n == "kvasir_worker_steps_total" for n, _ in rows), "no worker"
     if "--vllm" in sys.argv:
         check_vllm(types, rows)

@@ -139,6 +139,9 @@ START_TEST(stats_tell_what_the_traffic_says)
     residency = sum_of(stats, "doc_residency_requests");
     ck_assert_uint_gt(reused, 400);
     ck_assert_uint_eq(residency, host_counter(host, "docs_evicted"));
+    ck_assert_uint_eq(sum_of(stats, "doc_lifetime_seconds"), residency);
+    ck_assert_uint_eq(sum_of(stats, "doc_idle_before_evict_seconds"), residency);
+    ck_assert_uint_gt(sum_of(stats, "doc_reuse_gap_seconds"), 0);
     rpc_close(&rpc);
     host_stop(&host);
 }
