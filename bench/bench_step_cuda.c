@@ -5,8 +5,9 @@
  *
  * With --deterministic as a worker computes then: the difference is its cost.  With --decode only
  * the decode steps.  With --tier the host tier: its copies alone and beside decode steps, and how
- * long a document of 2048 tokens takes to come back.  With --zipf other steps: requests over 5 of 1000 documents each, drawn by a
- * Zipf law, documents read together and apart.
+ * long a document of 2048 tokens takes to come back.  With --zipf other steps: requests over 5 of
+ * 1000 documents each, drawn by a Zipf law, documents read together and apart; and short queries of
+ * several requests on the same 5 hot documents, likewise.
  *
  * Times are host wall-clock of llama_forward plus llama_sample, as a worker's step sees it. */
 #include <math.h>
@@ -34,6 +35,8 @@
 #define IDS_MAX     (1u << 17)
 #define ZIPF_BLOCKS 30100u /* what fits beside the weights on 141 GB */
 #define ZIPF_DOCS   1000u
+#define QUERY_CASES 6
+#define ZIPF_ROWS   512u /* of the largest step there */
 #define GEMM_TFLOPS 790.0
 #define FILL_PIECE  ((size_t)64 << 20)
 
@@ -351,6 +354,49 @@ bench_zipf_all(bool is_shared, double ms[6])
     }
 }
 
+/* Queries of `rows` tokens on the same 5 x 4096. */
+static double
+bench_queries(uint32_t requests, uint32_t rows, bool is_shared)
+{
+    begin();
+    for (uint32_t i = 0; i < requests; i++) {
+        seqs[step.n_seqs++] = (struct attn_seq){step.n_rows, rows, 5 * 4096, step.n_segs, 6};
+        for (uint32_t k = 0; k < 5; k++) {
+            add_segment_at(k * (4096 / P), 4096, k * 4096);
+        }
+        add_segment_at(5 * (4096 / P) + i, rows, 5 * 4096);
+        for (uint32_t t = 0; t < rows; t++, step.n_rows++) {
+            ids[step.n_rows] = (step.n_rows * 7919) % model.V;
+            row_block[step.n_rows] = block_ids[step.n_block_ids - 1];
+            row_slot[step.n_rows] = t;
+            row_pos[step.n_rows] = t;
+        }
+        logit_rows[step.n_logits++] = step.n_rows - 1;
+    }
+    double ms = time_step_ms();
+
+    printf("query step %2u x %2u rows on the same 5 x 4096, read %-8s %8.2f ms\n", requests, rows,
+           is_shared ? "together" : "apart", ms);
+    return ms;
+}
+
+static void
+bench_queries_all(bool is_shared, double ms[QUERY_CASES])
+{
+    static const uint32_t cases[QUERY_CASES][2] = {{2, 4},  {8, 4},  {32, 4},
+                                                   {2, 16}, {8, 16}, {32, 16}};
+
+    for (int i = 0; i < QUERY_CASES; i++) {
+        double now = bench_queries(cases[i][0], cases[i][1], is_shared);
+
+        if (!is_shared) {
+            printf("  %u x %u rows: %.2f times as fast together\n", cases[i][0], cases[i][1],
+                   now / ms[i]);
+        }
+        ms[i] = now;
+    }
+}
+
 static void
 open_ops(bool is_deterministic, bool is_unshared)
 {
@@ -590,7 +636,7 @@ main(int argc, char **argv)
     struct kv_layout layout = {P, model.L, model.Hkv, model.D, KV_BF16, KV_LAYOUT_CK8};
     struct weights_plan plan;
     void *weights, *kv;
-    double ms[6];
+    double ms[6], query_ms[QUERY_CASES];
 
     if (device_cuda.choose(0) != ST_OK) {
         printf("SKIP: %s\n", status_detail());
@@ -610,14 +656,16 @@ main(int argc, char **argv)
         pool_blocks -= 500;
     }
     fill_random(kv, pool_blocks * kv_layout_block_bytes(&layout), 2.0f);
-    open_llama(&plan, weights, kv, layout, is_zipf ? SEQS_MAX : ROWS_MAX);
+    open_llama(&plan, weights, kv, layout, is_zipf ? ZIPF_ROWS : ROWS_MAX);
     if (is_zipf) {
         bench_zipf_all(true, ms);
+        bench_queries_all(true, query_ms);
         llama_destroy(&llama);
         ops_destroy(&ops);
         open_ops(false, true);
-        open_llama(&plan, weights, kv, layout, SEQS_MAX);
+        open_llama(&plan, weights, kv, layout, ZIPF_ROWS);
         bench_zipf_all(false, ms);
+        bench_queries_all(false, query_ms);
     } else if (argc == 2 && strcmp(argv[1], "--tier") == 0) {
         bench_tier(kv, layout);
     } else {

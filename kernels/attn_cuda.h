@@ -60,13 +60,14 @@ struct decode_device_plan {
     const uint32_t *n_units; /* [DECODE_KINDS] */
     const struct decode_sharer *sharers;
     const struct decode_flush *flushes;
-    const struct decode_join *joins; /* [n_rows, Hkv] */
+    const struct decode_join *joins; /* [n_rows, Hkv], n_rows sequences */
     const float *angles;             /* [rows of angles, D/2, 2] */
     float *o;                        /* [slots, G, D] */
     float *ml;                       /* [slots, G, 2] */
-    uint32_t *arrived;               /* [n_rows, Hkv] */
+    uint32_t *arrived;               /* [slots] */
     uint32_t *counters;              /* [lazy_decode_sm90_counters()] */
     uint32_t ctas[DECODE_KINDS];
+    uint32_t sm_count;
     uint32_t n_rows;
     uint32_t rows_max;
     bool joins_in_kernel;

@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "kernels/attn_cuda.h"
 #include "kernels/device/cuda_check.cuh"
+#include "kernels/query_rows.h"
 
 #define SLOTS      2
 #define PLAN_ALIGN 256
@@ -20,12 +21,13 @@ struct layout {
 struct decode_cuda {
     struct decode_cuda_config config;
     struct decode_planner *planner;
+    struct query_rows *query_rows; /* NULL: prefill rows never go along */
     struct layout at;
     uint32_t items_max[DECODE_KINDS];
     uint32_t slots_max;
     char *host[SLOTS]; /* pinned */
     char *device;
-    uint32_t *counters; /* arrived [seqs_max, Hkv], then the kernels' own */
+    uint32_t *counters; /* arrived [slots_max], then the kernels' own */
     struct decode_tuning tuning;
     bool is_unrotated;
     struct decode_device_plan plan; /* of the step begun last */
@@ -62,21 +64,23 @@ start(struct decode_cuda *d)
 {
     const struct decode_cuda_config *config = &d->config;
     const size_t slot_bytes = (size_t)config->H / config->Hkv * (config->D + 2) * sizeof(float);
-    const size_t counters = (size_t)config->seqs_max * config->Hkv + lazy_decode_sm90_counters();
     const uint32_t items =
         decode_plan_items_max(config->seqs_max, config->segs_max, config->Hkv, config->sm_count);
     size_t slots = config->partials_bytes / slot_bytes;
 
     /* More would be a plan that mostly writes partials. */
     d->slots_max = slots < 1u << 16 ? (uint32_t)slots : 1u << 16;
+    const size_t counters = d->slots_max + lazy_decode_sm90_counters();
+
     d->items_max[DECODE_ROWS_16] = items;
-    d->items_max[DECODE_ROWS_64] = items / 4; /* documents of at least 4 sharers; else unshared */
-    d->items_max[DECODE_ROWS_128] = items / 4;
-    if (config->H / config->Hkv > 16) { /* all rows are of larger tiles */
-        d->items_max[DECODE_ROWS_64] = d->items_max[DECODE_ROWS_128] = items;
-    }
+    d->items_max[DECODE_ROWS_64] = items; /* as a rule all are of one kind */
+    d->items_max[DECODE_ROWS_128] = items;
     d->at = lay_out(d);
     TRY(decode_planner_new(config->seqs_max, config->segs_max, config->Hkv, &d->planner));
+    if (config->is_shared && config->prefills_max > 0) {
+        TRY(query_rows_new(config->seqs_max, config->segs_max, config->prefills_max,
+                           &d->query_rows));
+    }
     for (int i = 0; i < SLOTS; i++) {
         CU_TRY(cudaMallocHost((void **)&d->host[i], d->at.end));
     }
@@ -85,6 +89,7 @@ start(struct decode_cuda *d)
     CU_TRY(cudaMemset(d->counters, 0, counters * sizeof(uint32_t)));
     CU_TRY(cudaDeviceSynchronize()); /* the stream of launches does not wait for this one */
     d->plan = (struct decode_device_plan){
+        .sm_count = config->sm_count,
         .n_units = (const void *)(d->device + d->at.n_units),
         .sharers = (const void *)(d->device + d->at.sharers),
         .flushes = (const void *)(d->device + d->at.flushes),
@@ -93,7 +98,7 @@ start(struct decode_cuda *d)
         .ml = (float *)config->partials
               + (size_t)d->slots_max * (config->H / config->Hkv) * config->D,
         .arrived = d->counters,
-        .counters = d->counters + (size_t)config->seqs_max * config->Hkv,
+        .counters = d->counters + d->slots_max,
     };
     for (int k = 0; k < DECODE_KINDS; k++) {
         d->plan.items[k] = (const void *)(d->device + d->at.items[k]);
@@ -145,6 +150,7 @@ decode_cuda_destroy(struct decode_cuda **decode)
     (void)cudaFree(d->device);
     (void)cudaFree(d->counters);
     decode_planner_destroy(&d->planner);
+    query_rows_destroy(&d->query_rows);
     MEM_FREE(*decode);
 }
 
@@ -182,6 +188,13 @@ send_plan(const struct decode_cuda *d, const struct decode_plan *plan, uint32_t 
         TRY(send(d, slot, at->items[k], plan->n_items[k] * sizeof(struct decode_item), stream));
     }
     return ST_OK;
+}
+
+bool
+decode_cuda_split(struct decode_cuda *decode, struct attn_step *step)
+{
+    return decode != NULL && decode->query_rows != NULL
+           && query_rows_split(decode->query_rows, step);
 }
 
 enum status

@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "kernels/attn_desc.h"
 #include "kernels/decode_plan.h"
+#include "kernels/ops.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +27,7 @@ struct decode_cuda_config {
     uint32_t D;
     uint32_t seqs_max; /* of a step; more than DECODE_CUDA_SEQS_MAX count as that many */
     uint32_t segs_max;
+    uint32_t prefills_max; /* sequences that decode_cuda_split may get; 0: it moves none */
     uint32_t sm_count;
     bool is_shared; /* documents of several requests are read once */
     bool is_fixed;  /* a row's result has the same bits in any company; shares nothing */
@@ -36,6 +38,20 @@ struct decode_cuda_config {
 /* ST_UNAVAILABLE: a shape that the kernels do not serve (a group of more than DECODE_GROUP_MAX). */
 enum status decode_cuda_new(const struct decode_cuda_config *config, struct decode_cuda **out);
 void decode_cuda_destroy(struct decode_cuda **decode);
+
+/* Rows that an instance of the operations may give to decode_cuda: those of its decodes, and of
+ * queries that go along. */
+static inline uint32_t
+decode_cuda_rows_max(const struct ops_config *config)
+{
+    uint32_t rows =
+        config->rows_max < DECODE_CUDA_SEQS_MAX ? config->rows_max : DECODE_CUDA_SEQS_MAX;
+
+    return rows > config->seqs_max ? rows : config->seqs_max;
+}
+
+/* query_rows_split, where documents are shared; false for a decode of NULL. */
+bool decode_cuda_split(struct decode_cuda *decode, struct attn_step *step);
 
 /* Plans step->decode and enqueues the plan's copy.  The host side of `slot` (0 or 1) is written:
  * its last copy must be over.  `angles` are rows of angles on the device, angle_first [n_decode] in

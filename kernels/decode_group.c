@@ -305,7 +305,7 @@ place(struct decode_grouper *g, const struct decode_plan_work *work, struct deco
         const struct attn_seq *seq = &work->seqs[pair->seq];
 
         plan->sharers[plan->n_sharers++] = (struct decode_sharer){
-            .row = pair->seq,
+            .row = seq->row_first,
             .angles = work->angle_first[pair->seq] + pair->seg - seq->seg_first,
         };
         g->out.members[g->out.n_members++] = pair->seq;
@@ -341,19 +341,21 @@ place_shared(struct decode_grouper *g, const struct decode_plan_work *work,
     }
 }
 
-/* Where tiles of 64 rows are needed anyway, what fits 16 goes with them: they read as fast, and one
- * kernel less is one start and one end less. */
+/* Where tiles of 64 rows are needed anyway, what fits 16 goes with them, and with those of 128 if
+ * it is asked for: they read as fast, and one kernel less is one start and one end less. */
 static void
-widen(struct decode_groups *out)
+widen(struct decode_groups *out, enum decode_kind most)
 {
-    bool has_wide = false;
+    enum decode_kind widest = DECODE_ROWS_16;
 
     for (uint32_t i = 0; i < out->n_groups; i++) {
-        has_wide = has_wide || out->groups[i].kind == DECODE_ROWS_64;
+        enum decode_kind kind = out->groups[i].kind;
+
+        widest = kind > widest && kind <= most ? kind : widest;
     }
-    for (uint32_t i = 0; has_wide && i < out->n_groups; i++) {
-        if (out->groups[i].kind == DECODE_ROWS_16) {
-            out->groups[i].kind = DECODE_ROWS_64;
+    for (uint32_t i = 0; i < out->n_groups; i++) {
+        if (out->groups[i].kind < widest) {
+            out->groups[i].kind = widest;
         }
     }
 }
@@ -412,7 +414,7 @@ decode_group_make(struct decode_grouper *grouper, const struct decode_plan_work 
         }
     }
     if (work->tuning.widens != 2) {
-        widen(&g->out);
+        widen(&g->out, work->tuning.widens == 1 ? DECODE_ROWS_128 : DECODE_ROWS_64);
     }
     *groups_out = &g->out;
     return ST_OK;

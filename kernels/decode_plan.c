@@ -17,8 +17,8 @@
 #define LITTLE_STREAMS 4
 #define STATIC_PERCENT 90
 #define TAIL_TILES     8
-/* What writing the partials of a cut and starting the next costs, in tiles. */
-#define CUT_TILES 2
+/* What writing the partials of a cut and starting the next costs, in tiles: by kind. */
+static const uint32_t cut_tiles[DECODE_KINDS] = {2, 5, 5};
 /* CTAs for a stream from which on each has only pieces of one stream. */
 #define EVEN_CTAS 4
 /* Of a fixed cut: units of 1024 keys, longer ones where a sequence would have more units. */
@@ -142,12 +142,19 @@ static_tiles(const struct decode_group *group, uint32_t percent)
     return (uint32_t)((uint64_t)group->tiles * percent / 100);
 }
 
+static uint32_t
+or_else(uint32_t value, uint32_t otherwise)
+{
+    return value > 0 ? value : otherwise;
+}
+
 /* The first part of each stream, end to end, in `ctas` runs of equal cost; a run is a unit. */
 static void
 cut_tape(struct decode_planner *p, const struct decode_plan_work *work, enum decode_kind kind,
          uint32_t percent, uint32_t ctas, uint32_t *n_units)
 {
-    uint64_t total = 0; /* cost: tiles, and CUT_TILES for each stream and each run */
+    const uint32_t cut = or_else(work->tuning.cut_tiles, cut_tiles[kind]);
+    uint64_t total = 0; /* cost: tiles, and a cut for each stream and each run */
     uint64_t done = 0;
     uint64_t end = 0; /* of the run in hand */
     uint32_t run = 0;
@@ -157,28 +164,28 @@ cut_tape(struct decode_planner *p, const struct decode_plan_work *work, enum dec
         uint32_t tiles = static_tiles(group, percent);
 
         if (group->kind == kind && tiles > 0) {
-            total += (uint64_t)(tiles + CUT_TILES) * work->Hkv;
+            total += (uint64_t)(tiles + cut) * work->Hkv;
         }
     }
-    total += (uint64_t)CUT_TILES * ctas;
+    total += (uint64_t)cut * ctas;
     for (uint32_t g = 0; g < p->groups->n_groups; g++) {
         const struct decode_group *group = &p->groups->groups[g];
         uint32_t tiles = static_tiles(group, percent);
 
         for (uint32_t head = 0; group->kind == kind && head < work->Hkv; head++) {
             for (uint32_t t = 0; t < tiles;) {
-                if (done + CUT_TILES >= end) { /* no room for a tile and its cut */
-                    while (done + CUT_TILES >= end) {
+                if (done + cut >= end) { /* no room for a tile and its cut */
+                    while (done + cut >= end) {
                         end = total * ++run / ctas;
                     }
                     (*n_units)++;
                 }
-                uint64_t room = end - done - CUT_TILES;
+                uint64_t room = end - done - cut;
                 uint32_t n = room < tiles - t ? (uint32_t)room : tiles - t;
 
                 push_cut(p, (struct cut){g, head, t, t + n, *n_units - 1});
                 t += n;
-                done += n + CUT_TILES;
+                done += n + cut;
             }
         }
     }
@@ -244,12 +251,6 @@ is_little(const struct decode_planner *p, const struct decode_plan_work *work,
     }
     return streams * LITTLE_STREAMS <= work->sm_count
            && count_tiles(p, work, kind) <= (uint64_t)LITTLE_TILES * work->sm_count;
-}
-
-static uint32_t
-or_else(uint32_t value, uint32_t otherwise)
-{
-    return value > 0 ? value : otherwise;
 }
 
 /* Cuts the streams of one kind; `has_tails` false: as few cuts as there can be. */
@@ -326,7 +327,8 @@ count_slots(const struct decode_planner *p, const struct decode_plan_work *work,
     assert(first == p->n_slots);
 }
 
-/* The slots of a cut, in the order of its group's members; `count` follows when all are known. */
+/* The slots of a cut, in the order of its group's members; `count` follows when all are known:
+ * until then it is the number of its join. */
 static uint32_t
 give_slots(const struct decode_planner *p, const struct decode_plan_work *work,
            const struct cut *cut, struct decode_plan *plan)
@@ -338,10 +340,11 @@ give_slots(const struct decode_planner *p, const struct decode_plan_work *work,
         uint32_t seq = p->groups->members[group->member_first + m];
         struct decode_join *join = &plan->joins[seq * work->Hkv + cut->head];
 
-        plan->flushes[plan->n_slots++] = (struct decode_flush){.row = seq,
-                                                               .slot = join->first + join->count,
-                                                               .first = join->first,
-                                                               .count = cut->head};
+        plan->flushes[plan->n_slots++] =
+            (struct decode_flush){.row = work->seqs[seq].row_first,
+                                  .slot = join->first + join->count,
+                                  .first = join->first,
+                                  .count = seq * work->Hkv + cut->head};
         join->count++;
     }
     return flush;
@@ -430,11 +433,11 @@ finish_plan(const struct decode_planner *p, const struct decode_plan_work *work,
     for (uint32_t i = 0; i < work->n_seqs * work->Hkv; i++) {
         plan->joins_in_kernel = plan->joins_in_kernel && plan->joins[i].count > 0;
     }
+    for (uint32_t i = 0; i < work->n_seqs * work->Hkv; i++) {
+        plan->joins[i].row = work->seqs[i / work->Hkv].row_first;
+    }
     for (uint32_t i = 0; i < plan->n_slots; i++) {
-        struct decode_flush *flush = &plan->flushes[i];
-        uint32_t head = flush->count; /* kept there by give_slots */
-
-        flush->count = plan->joins[flush->row * work->Hkv + head].count;
+        plan->flushes[i].count = plan->joins[plan->flushes[i].count].count; /* see give_slots */
     }
     plan->rows_max = 0;
     for (uint32_t g = 0; g < p->groups->n_groups; g++) {

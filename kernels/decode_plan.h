@@ -54,7 +54,7 @@ struct decode_item {
 };
 
 struct decode_sharer {
-    uint32_t row;    /* of q */
+    uint32_t row;    /* of q and out */
     uint32_t angles; /* row of the angles that turn it to this document */
 };
 
@@ -67,10 +67,12 @@ struct decode_flush {
     uint32_t count;
 };
 
-/* The slots of (row, kv head). */
+/* The slots of (sequence, kv head). */
 struct decode_join {
     uint32_t first;
     uint32_t count; /* 0: the row sees no key */
+    uint32_t row;   /* of q and out */
+    uint32_t reserved;
 };
 
 /* How streams are cut; all 0: as measured best. */
@@ -79,12 +81,13 @@ struct decode_tuning {
     uint32_t ctas_per_sm;    /* of DECODE_ROWS_16 and _64 */
     uint32_t static_percent; /* of every stream: dealt out beforehand, the rest in short units */
     uint32_t tail_tiles;     /* of those */
+    uint32_t cut_tiles;      /* what a cut costs beside its tiles, in tiles */
     uint32_t joins;          /* 1: always a kernel of its own joins; 2: the last CTA, if it can */
-    uint32_t widens;         /* 2: what fits 16 rows keeps its kind beside tiles of 64 */
+    uint32_t widens; /* 1: all go with tiles of 128 rows, if there are; 2: 16 apart from 64 */
 };
 
 struct decode_plan_work {
-    const struct attn_seq *seqs; /* n_rows == 1, row_first == index */
+    const struct attn_seq *seqs; /* n_rows == 1; each another row_first */
     uint32_t n_seqs;
     const struct attn_segment *segs;
     const uint32_t *block_ids;   /* in the host's memory */

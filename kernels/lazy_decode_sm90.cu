@@ -6,7 +6,7 @@
 // is left; a kernel for each kind of tile (device/decode_rows16.cuh, decode_rows64.cuh) on the same
 // machinery (device/decode_ring.cuh).  The kernels of a step overlap by programmatic launch: the
 // first one's documents are on their way before the kernel ahead of it ends.
-// Shared memory: D = 128: 115,472 bytes (rows16), 115 KB (rows64), 230 KB (rows128).
+// Shared memory, D = 128: 115 KB (rows16, rows64), 213 KB (rows16 alone), 230 KB (rows128).
 // Numerics: as in device/lazy_attn.cuh; a row's result does not depend on the rows beside it.
 // Predicted, measured, dropped: kernels/README.md.
 #include "kernels/attn_cuda.h"
@@ -25,14 +25,13 @@ template <int D>
 __global__ void __launch_bounds__(kJoinWarps * 32)
     join_kernel(const __grid_constant__ DecodeArgs args)
 {
-    const uint32_t row = blockIdx.x / args.Hkv;
     const uint32_t head = blockIdx.x % args.Hkv;
-    const uint2 join = __ldg((const uint2 *)args.row_joins + blockIdx.x);
+    const uint4 join = __ldg((const uint4 *)args.row_joins + blockIdx.x); // first, count, row
 
     let_next_start();
     wait_for_previous();
     for (uint32_t g = threadIdx.x / 32; g < args.G; g += kJoinWarps) {
-        join_row<D>(args, join.x, join.y, g, out_row<D>(args, row, head, g));
+        join_row<D>(args, join.x, join.y, g, out_row<D>(args, join.z, head, g));
     }
 }
 
@@ -69,6 +68,16 @@ struct Launches {
     }
 };
 
+template <int D, int kCtas>
+enum status
+launch_rows16(Launches &launches)
+{
+    return launches.kind(DECODE_ROWS_16,
+                         launches.plan.rows_max <= 8 ? rows16_kernel<D, true, kCtas>
+                                                     : rows16_kernel<D, false, kCtas>,
+                         kRows16Threads, Rows16Shared<D, kCtas>::kBytes);
+}
+
 template <int D>
 enum status
 launch_all(const DecodeArgs &args, const decode_device_plan &plan, uint32_t layer,
@@ -84,9 +93,8 @@ launch_all(const DecodeArgs &args, const decode_device_plan &plan, uint32_t laye
                       Rows64Shared<D, 2>::kBytes));
     TRY(launches.kind(DECODE_ROWS_64, rows64_kernel<D, 1>, Rows64Shape<1>::kThreads,
                       Rows64Shared<D, 1>::kBytes));
-    TRY(launches.kind(DECODE_ROWS_16,
-                      plan.rows_max <= 8 ? rows16_kernel<D, true> : rows16_kernel<D, false>,
-                      kRows16Threads, Rows16Shared<D>::kBytes));
+    TRY(plan.ctas[DECODE_ROWS_16] > plan.sm_count ? (launch_rows16<D, 2>(launches))
+                                                  : (launch_rows16<D, 1>(launches)));
     if (args.joins) {
         return ST_OK;
     }

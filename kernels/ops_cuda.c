@@ -14,9 +14,11 @@
 #include "kernels/attn_cuda.h"
 #include "kernels/attn_merge.h"
 #include "kernels/attn_plan.h"
+#include "kernels/attn_step.h"
 #include "kernels/cuda_device.h"
 #include "kernels/decode_cuda.h"
 #include "kernels/gemm_cuda.h"
+#include "kernels/gemm_few.h"
 #include "kernels/graph_cuda.h"
 #include "kernels/plan_buffer.h"
 #include "kernels/prefill_cuda.h"
@@ -49,6 +51,7 @@ struct cuda_state {
     int device;
     cudaStream_t stream;
     struct gemm_cuda *gemm;
+    uint32_t few_sms; /* multiprocessors for gemm_few; 0: not here */
     struct graph_cuda *graphs;
     uint32_t ctas[PARTS]; /* to be filled at once, for each key/value head */
 
@@ -60,7 +63,7 @@ struct cuda_state {
     char *plan_host; /* that of this step */
     char *plan;      /* its twin on the device */
     cudaEvent_t marked;
-    float *angles; /* prefill sequences first, then decode */
+    float *angles; /* of one kind of attention after the other */
     size_t angle_rows_max;
     float *partials; /* o, then ml; of one kind of attention after the other, in order */
     uint32_t partials_max;
@@ -69,6 +72,8 @@ struct cuda_state {
     uint32_t n_merge_rows[PARTS];
     struct decode_cuda *decode;          /* NULL: lazy_decode takes the portable kernel, always */
     bool is_decode_planned;              /* by `decode`, in this step */
+    uint32_t n_own;                      /* decodes of this step, */
+    uint32_t n_moved;                    /* and rows of queries that go along */
     struct prefill_cuda *prefill[PARTS]; /* lazy_prefill of sm_90a; NULL: the portable kernels */
 };
 
@@ -85,8 +90,10 @@ lay_out_plan(const struct ops_config *config, const uint32_t items_max[PARTS])
 
     at.segs = plan_reserve(&at.end, config->segs_max * sizeof(struct attn_segment));
     for (int k = 0; k < PARTS; k++) {
-        at.part[k].seqs = plan_reserve(&at.end, config->seqs_max * sizeof(struct attn_seq));
-        at.part[k].angles = plan_reserve(&at.end, config->seqs_max * sizeof(uint32_t));
+        uint32_t seqs = k == DECODE ? decode_cuda_rows_max(config) : config->seqs_max;
+
+        at.part[k].seqs = plan_reserve(&at.end, seqs * sizeof(struct attn_seq));
+        at.part[k].angles = plan_reserve(&at.end, seqs * sizeof(uint32_t));
         at.part[k].merge_rows = plan_reserve(&at.end, config->rows_max * sizeof(uint32_t));
         at.part[k].merge_first = plan_reserve(&at.end, (config->rows_max + 1) * sizeof(uint32_t));
         at.part[k].items = plan_reserve(&at.end, items_max[k] * sizeof(struct attn_item));
@@ -168,34 +175,6 @@ cuda_wait(const struct ops *ops)
 }
 
 /* --- begin_step ------------------------------------------------------------------------------ */
-
-static uint32_t
-count_segments(const struct attn_seq *seqs, uint32_t n_seqs, uint32_t n_segs)
-{
-    for (uint32_t i = 0; i < n_seqs; i++) {
-        uint32_t end = seqs[i].seg_first + seqs[i].n_segs;
-        n_segs = end > n_segs ? end : n_segs;
-    }
-    return n_segs;
-}
-
-static enum status
-check_step(const struct cuda_state *state, const struct attn_step *step, uint32_t n_segs)
-{
-    if (step->n_prefill > state->config.seqs_max || step->n_decode > state->config.seqs_max
-        || n_segs > state->config.segs_max) {
-        return ERR(ST_NO_MEMORY, "step of %u + %u sequences and %u segments, limits %u and %u",
-                   step->n_prefill, step->n_decode, n_segs, state->config.seqs_max,
-                   state->config.segs_max);
-    }
-    if (step->H != state->config.H || step->layout.Hkv != state->config.Hkv
-        || step->layout.D != state->config.D) {
-        return ERR(ST_INVALID, "step of %u/%u heads of %u, the instance was made for %u/%u of %u",
-                   step->H, step->layout.Hkv, step->layout.D, state->config.H, state->config.Hkv,
-                   state->config.D);
-    }
-    return ST_OK;
-}
 
 static enum status
 send_plan(const struct cuda_state *state, size_t from, size_t bytes)
@@ -317,30 +296,46 @@ begin_part(struct cuda_state *state, const struct attn_step *step, enum part par
     return compute_angles(state, step, part, n_seqs);
 }
 
+/* The decodes by their own kernel, with short queries that go along: those leave step->prefill.  A
+ * step that is too much for it is left to the portable kernel. */
+static enum status
+begin_decode(struct cuda_state *state, struct attn_step *step, size_t *angle_rows)
+{
+    struct attn_step tries[] = {*step, *step}; /* the second as it was */
+    enum status st = ST_NO_MEMORY;
+
+    state->is_decode_planned = false;
+    state->n_own = step->n_decode;
+    state->n_moved = 0;
+    for (int i = decode_cuda_split(state->decode, &tries[0]) ? 0 : 1; i < 2; i++) {
+        const struct attn_step *try = &tries[i];
+
+        if (st == ST_NO_MEMORY && state->decode != NULL && try->n_decode > 0) {
+            st = begin_planned(state, try, DECODE, try->decode, try->n_decode, angle_rows);
+            if (st == ST_OK) {
+                state->n_moved = try->n_decode - state->n_own;
+                *step = *try;
+            }
+        }
+    }
+    return st == ST_NO_MEMORY ? ST_OK : st;
+}
+
 static enum status
 cuda_begin_step(const struct ops *ops, struct attn_step step)
 {
     struct cuda_state *state = state_of(ops);
-    uint32_t n_segs = count_segments(step.prefill, step.n_prefill, 0);
+    uint32_t n_segs;
     size_t angle_rows = 0;
 
-    n_segs = count_segments(step.decode, step.n_decode, n_segs);
-    TRY(check_step(state, &step, n_segs));
+    TRY(attn_step_check(&step, &state->config, &n_segs));
     state->slot = 1 - state->slot;
     state->plan_host = state->plan_hosts[state->slot];
     CU_TRY(cudaEventSynchronize(state->copied[state->slot])); /* long past, as a rule */
     memcpy(state->plan_host + state->at.segs, step.segs, n_segs * sizeof(step.segs[0]));
     TRY(send_plan(state, state->at.segs, n_segs * sizeof(step.segs[0])));
+    TRY(begin_decode(state, &step, &angle_rows));
     TRY(begin_part(state, &step, PREFILL, step.prefill, step.n_prefill, &angle_rows));
-    state->is_decode_planned = false;
-    if (state->decode != NULL && step.n_decode > 0) {
-        enum status st =
-            begin_planned(state, &step, DECODE, step.decode, step.n_decode, &angle_rows);
-
-        if (st != ST_OK && st != ST_NO_MEMORY) {
-            return st;
-        }
-    }
     if (!state->is_decode_planned) {
         TRY(begin_part(state, &step, DECODE, step.decode, step.n_decode, &angle_rows));
     }
@@ -392,7 +387,12 @@ STREAM_OPERATION(sample)
 static enum status
 cuda_gemm(const struct ops *ops, struct gemm_args args)
 {
-    return gemm_cuda_run(state_of(ops)->gemm, args, state_of(ops)->stream);
+    const struct cuda_state *state = state_of(ops);
+
+    if (state->few_sms > 0 && gemm_few_serves(args)) {
+        return gemm_few_run(args, state->few_sms, state->stream);
+    }
+    return gemm_cuda_run(state->gemm, args, state->stream);
 }
 
 static void
@@ -442,7 +442,16 @@ attend_rows(const struct cuda_state *state, enum part part, const struct lazy_pr
 static enum status
 cuda_lazy_prefill(const struct ops *ops, struct lazy_prefill_args args)
 {
-    return attend_rows(state_of(ops), PREFILL, &args);
+    const struct cuda_state *state = state_of(ops);
+
+    if (state->n_moved > 0) {
+        /* lazy_decode attends to them, if it is called at all. */
+        if (state->n_own == 0) {
+            TRY(decode_cuda_run(state->decode, args.desc, args.q, args.out, state->stream));
+        }
+        args.desc.seqs = (const void *)(state->plan + state->at.part[PREFILL].seqs);
+    }
+    return attend_rows(state, PREFILL, &args);
 }
 
 static enum status
@@ -511,8 +520,9 @@ make_decode(struct cuda_state *state, uint32_t sm_count)
             .H = config->H,
             .Hkv = config->Hkv,
             .D = config->D,
-            .seqs_max = config->seqs_max,
+            .seqs_max = decode_cuda_rows_max(config),
             .segs_max = config->segs_max,
+            .prefills_max = config->seqs_max,
             .sm_count = sm_count,
             .is_shared = !config->is_unshared && !config->has_fixed_cuts,
             .is_fixed = config->has_fixed_cuts,
@@ -570,6 +580,7 @@ static enum status
 state_init(struct cuda_state *state, const struct ops_config *config, uint32_t sm_count)
 {
     state->config = *config;
+    state->few_sms = config->is_portable || config->is_deterministic ? 0 : sm_count;
     CU_TRY(cudaGetDevice(&state->device));
     /* Two CTAs a multiprocessor in lazy_prefill.  In lazy_decode one: a second one on the same
      * multiprocessor makes both slower, and one request alone is done sooner (measured). */

@@ -44,6 +44,29 @@ struct Row {
     uint32_t V;
 };
 
+// use(id, logit) for this thread's share of a row, in rising order; four ids at once and several
+// loads in flight: a pass over a row is one chain of latencies after the other.
+template <typename Use>
+__device__ __forceinline__ void
+for_each_logit(const Row &row, Use use)
+{
+    if (row.V % 4 != 0) {
+        for (uint32_t v = threadIdx.x; v < row.V; v += kThreads) {
+            use(v, row.logit[v]);
+        }
+        return;
+    }
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < row.V / 4; i += kThreads) {
+        float4 x = ((const float4 *)row.logit)[i];
+
+        use(i * 4, x.x);
+        use(i * 4 + 1, x.y);
+        use(i * 4 + 2, x.z);
+        use(i * 4 + 3, x.w);
+    }
+}
+
 // Larger logit first, then lower id: ascending keys are the order of the candidates.
 __device__ __forceinline__ uint64_t
 key_of(float logit, uint32_t id)
@@ -73,19 +96,35 @@ block_sum(unsigned long long x, Shared &s)
 }
 
 // Copies the logits, applies the penalty once an id, looks for what cannot be sampled.
-__device__ void
+__device__ __noinline__ void
 load_logits(const float *logits, const sample_params &p, const Row &row, Shared &s)
 {
     if (threadIdx.x == 0) {
         s.is_bad = 0;
     }
     __syncthreads();
-    for (uint32_t v = threadIdx.x; v < row.V; v += kThreads) {
-        float x = __ldg(logits + v);
-        if (isnan(x) || x == INFINITY) {
-            s.is_bad = 1;
+    bool is_bad = false;
+    auto look = [&](float x) { is_bad = is_bad || isnan(x) || x == INFINITY; };
+
+    if (row.V % 4 == 0) {
+#pragma unroll 2
+        for (uint32_t i = threadIdx.x; i < row.V / 4; i += kThreads) {
+            float4 x = __ldg((const float4 *)logits + i);
+
+            look(x.x);
+            look(x.y);
+            look(x.z);
+            look(x.w);
+            ((float4 *)row.logit)[i] = x;
         }
-        row.logit[v] = x;
+    } else {
+        for (uint32_t v = threadIdx.x; v < row.V; v += kThreads) {
+            look(__ldg(logits + v));
+            row.logit[v] = __ldg(logits + v);
+        }
+    }
+    if (is_bad) {
+        s.is_bad = 1;
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < p.n_history; i += kThreads) {
@@ -127,8 +166,8 @@ adjust_logits(const sample_params &p, const Row &row, Shared &s)
     }
 }
 
-// The best id (ties to the lowest) and the log of the sum of exp(logit).
-__device__ void
+// The best id (ties to the lowest) and the log of the sum of exp(logit).  Inlined it spills.
+__device__ __noinline__ void
 find_best(const Row &row, Shared &s)
 {
     const int lane = threadIdx.x & 31;
@@ -136,12 +175,12 @@ find_best(const Row &row, Shared &s)
     float high = -INFINITY;
     uint32_t best = 0;
 
-    for (uint32_t v = threadIdx.x; v < row.V; v += kThreads) {
-        if (row.logit[v] > high) {
-            high = row.logit[v];
+    for_each_logit(row, [&](uint32_t v, float x) {
+        if (x > high) {
+            high = x;
             best = v;
         }
-    }
+    });
     for (int i = 16; i > 0; i /= 2) {
         float other = __shfl_xor_sync(~0u, high, i);
         uint32_t id = __shfl_xor_sync(~0u, best, i);
@@ -167,9 +206,8 @@ find_best(const Row &row, Shared &s)
     }
     __syncthreads();
     double sum = 0.0;
-    for (uint32_t v = threadIdx.x; v < row.V; v += kThreads) {
-        sum += expf(row.logit[v] - s.high);
-    }
+    const float most = s.high;
+    for_each_logit(row, [&](uint32_t, float x) { sum += expf(x - most); });
     for (int i = 16; i > 0; i /= 2) {
         sum += __shfl_xor_sync(~0u, sum, i);
     }

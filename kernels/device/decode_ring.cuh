@@ -43,7 +43,7 @@ struct DecodeArgs {
     void *out;
     float *o;          // [slots, G, D] unnormalised
     float2 *ml;        // [slots, G]: maximum in the log2 domain, sum
-    uint32_t *arrived; // [rows * Hkv] cuts done, back to 0 in the end
+    uint32_t *arrived; // [slots] cuts done, at a row's first slot; back to 0 in the end
     uint32_t *counter; // [2] units taken, CTAs done; back to 0 in the end
 };
 
@@ -57,23 +57,6 @@ constexpr uint32_t kTokensMask = 0xffff;
 
 constexpr int kQueue = 4; // items between producer and query warps
 constexpr float kNoMaximum = -1e30f;
-
-// One arrival for what all lanes of a warp have done.  racecheck does not follow the other 31
-// through __syncwarp: with RACECHECK_ARRIVALS all of them arrive, and it sees the whole protocol.
-#ifdef RACECHECK_ARRIVALS
-constexpr int kWarpArrivals = 32;
-#else
-constexpr int kWarpArrivals = 1;
-#endif
-
-__device__ __forceinline__ void
-warp_arrive(uint32_t barrier)
-{
-    __syncwarp();
-    if (kWarpArrivals == 32 || (threadIdx.x & 31) == 0) {
-        mbarrier_arrive(barrier);
-    }
-}
 
 // Shared memory: ring, then rotated rows, then `scratch` of the kernel, then the small things.
 template <int D, int kStages, int kRows, int kBuffers, int kScratch>
@@ -460,10 +443,45 @@ struct QueryPairs {
     }
 };
 
+// The rotated rows of the CTA's first item, by `warps` consumer warps, to buffer 0: nobody has
+// anything else to do before they are there, and many warps are one chain of latencies where few
+// are several.  The query warps leave out this item (rotate_queries, skips_first).
+template <int D, typename Shared>
+__device__ __forceinline__ void
+rotate_first(const DecodeArgs &args, const Shared &shared, int warp, int warps)
+{
+    using Pairs = QueryPairs<D, Shared>;
+    bool has_waited = args.follows;
+
+    if (blockIdx.x < __ldg(args.n_units)) {
+        ItemWords words;
+
+        words.load(args.items + blockIdx.x);
+        const uint4 item = make_uint4(words.b.x, words.b.z, words.head(), 0);
+        const uint32_t n_pairs = item.y * args.G * Pairs::kPairs;
+
+        for (uint32_t first = warp * 32; first < n_pairs; first += warps * 32 * Pairs::kTogether) {
+            Pairs pairs(args, item, first, warps * 32);
+
+            pairs.load_turns();
+            if (!has_waited) { // the angles are of the step, Q is of the kernel before
+                wait_for_previous();
+                has_waited = true;
+            }
+            pairs.load_rows();
+            pairs.store(shared.base + Shared::kQ);
+        }
+    }
+    if (!has_waited) {
+        wait_for_previous(); // before anything is written
+    }
+    named_barrier(1, warps * 32);
+}
+
 // One of `warps` query warps: the rotated rows of item after item.
 template <int D, typename Shared>
 __device__ __forceinline__ void
-rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps)
+rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps, bool skips_first)
 {
     using Pairs = QueryPairs<D, Shared>;
     bool has_waited = args.follows;
@@ -478,7 +496,7 @@ rotate_queries(const DecodeArgs &args, const Shared &shared, int warp, int warps
         if (item.w != 0) {
             break;
         }
-        const uint32_t n_pairs = item.y * args.G * Pairs::kPairs;
+        const uint32_t n_pairs = i == 0 && skips_first ? 0 : item.y * args.G * Pairs::kPairs;
         bool is_free = false;
 
         for (uint32_t first = warp * 32; first < n_pairs; first += warps * 32 * Pairs::kTogether) {

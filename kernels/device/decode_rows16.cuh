@@ -16,13 +16,16 @@ namespace {
 constexpr int kRows16Consumers = 4; // warps
 constexpr int kRows16Threads = (kRows16Consumers + 2) * 32;
 
+// kCtas a multiprocessor.  One alone has the ring of two: it starts when a CTA of the kernel before
+// ends, and fills it while that kernel's last ones still work.
 // Scratch of the merge: [warp][4 rows][D] floats, then (m, l) of [warp][16 rows], then a mask.
-template <int D>
-using Rows16Shared = DecodeShared<D, 384 / D, 16, 2, 16 * D * 4 + kRows16Consumers * 16 * 8 + 16>;
+template <int D, int kCtas>
+using Rows16Shared =
+    DecodeShared<D, 768 / D / kCtas, 16, 2, 16 * D * 4 + kRows16Consumers * 16 * 8 + 16>;
 
-template <int D, bool kHalf>
+template <int D, bool kHalf, int kCtas>
 struct Rows16 {
-    using Shared = Rows16Shared<D>;
+    using Shared = Rows16Shared<D, kCtas>;
     static constexpr uint32_t kUnit = Shared::kUnitBytes;
     static constexpr int kQWords = kHalf ? 2 : 4; // of an A fragment
     static constexpr int kHalves = kHalf ? 1 : 2; // rows lane/4 and lane/4 + 8
@@ -293,7 +296,7 @@ struct Rows16 {
             bool is_last = false;
             if ((uint32_t)lane < n_sharers) {
                 uint4 mine = __ldg((const uint4 *)args.flushes + flush + lane);
-                uint32_t *arrived = args.arrived + mine.x * args.Hkv + head;
+                uint32_t *arrived = args.arrived + mine.z; // no other row's slots begin there
 
                 __threadfence();
                 is_last = atomicAdd(arrived, 1u) == mine.w - 1;
@@ -365,13 +368,13 @@ struct Rows16 {
     }
 };
 
-template <int D, bool kHalf>
-__global__ void __launch_bounds__(kRows16Threads, 2)
+template <int D, bool kHalf, int kCtas>
+__global__ void __launch_bounds__(kRows16Threads, kCtas)
     rows16_kernel(const __grid_constant__ DecodeArgs args)
 {
 #if KERNEL_HAS_SM90
     DYNAMIC_SHARED(base);
-    const Rows16Shared<D> shared(base);
+    const Rows16Shared<D, kCtas> shared(base);
     const int warp = threadIdx.x >> 5;
 
     shared.init(kRows16Consumers, 1);
@@ -379,12 +382,12 @@ __global__ void __launch_bounds__(kRows16Threads, 2)
         let_next_start();
     }
     if (warp == kRows16Consumers) {
-        Producer<Rows16Shared<D>> producer(args, shared);
+        Producer<Rows16Shared<D, kCtas>> producer(args, shared);
         producer.work();
     } else if (warp > kRows16Consumers) {
-        rotate_queries<D>(args, shared, 0, 1);
+        rotate_queries<D>(args, shared, 0, 1, false);
     } else {
-        Rows16<D, kHalf> rows(args, shared);
+        Rows16<D, kHalf, kCtas> rows(args, shared);
         rows.work();
     }
 #endif

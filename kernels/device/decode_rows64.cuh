@@ -52,6 +52,8 @@ struct Rows64 {
     const Shared &shared;
     const int warp, lane;
     uint32_t q[D / 16][4];
+    uint32_t p[4][4];
+    float s[32];
     float o[D / 2];
     float m[2], l[2]; // of rows lane/4 and lane/4 + 8 of the warp's 16; m in raw score units
 
@@ -75,6 +77,10 @@ struct Rows64 {
 #pragma unroll
         for (int i = 0; i < D / 2; i++) {
             o[i] = 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            p[k][0] = p[k][1] = p[k][2] = p[k][3] = 0;
         }
     }
 
@@ -105,23 +111,32 @@ struct Rows64 {
         named_barrier(1, Shape::kConsumers * 32);
     }
 
-    // One tile, of which `valid` > 0 keys are keys.
-    __device__ __forceinline__ void attend(int stage, int valid)
+    // Issues S = Q K^T of a tile.
+    __device__ __forceinline__ void issue_scores(int stage)
     {
-        const uint32_t k_tile = shared.ring + stage * Shared::kStageBytes;
-        const uint32_t v_tile = k_tile + Shared::kPartBytes;
-        float s[32];
-        uint32_t p[4][4];
+        const uint32_t tile = shared.ring + stage * Shared::kStageBytes;
 
-        wgmma_fence();
 #pragma unroll
         for (int k = 0; k < D / 16; k++) {
-            wgmma_rs<0>(s, q[k],
-                        wgmma_descriptor(k_tile + (k >> 2) * 1024 + (k & 3) * 32, 16, kUnit),
+            wgmma_rs<0>(s, q[k], wgmma_descriptor(tile + (k >> 2) * 1024 + (k & 3) * 32, 16, kUnit),
                         k > 0);
         }
-        wgmma_commit();
-        wgmma_wait<0>();
+    }
+
+    // Issues O += P V of a tile.
+    __device__ __forceinline__ void issue_output(int stage)
+    {
+        const uint32_t tile = shared.ring + stage * Shared::kStageBytes + Shared::kPartBytes;
+
+#pragma unroll
+        for (int k = 0; k < 4; k++) { // 16 keys each
+            wgmma_rs<1>(o, p[k], wgmma_descriptor(tile + k * 2 * kUnit, 1024, kUnit), 1);
+        }
+    }
+
+    // S to P, of `valid` > 0 keys; O and the sums to the new maxima.
+    __device__ __forceinline__ void soften(int valid)
+    {
         if (valid < DECODE_TILE) {
 #pragma unroll
             for (int i = 0; i < 32; i++) {
@@ -164,13 +179,20 @@ struct Rows64 {
             p[i / 2][i % 2 * 2] = pack_bf16(a0, a1);
             p[i / 2][i % 2 * 2 + 1] = pack_bf16(b0, b1);
         }
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 4; k++) { // 16 keys each
-            wgmma_rs<1>(o, p[k], wgmma_descriptor(v_tile + k * 2 * kUnit, 1024, kUnit), 1);
+    }
+
+    // Two warpgroups take turns at the tensor cores: while one multiplies, the other softens.
+    __device__ __forceinline__ void take_turn() const
+    {
+        if (kGroups == 2) {
+            named_barrier(2 + warp / 4, Shape::kConsumers * 32);
         }
-        wgmma_commit();
-        wgmma_wait<0>();
+    }
+    __device__ __forceinline__ void give_turn() const
+    {
+        if (kGroups == 2) {
+            named_barrier_arrive(3 - warp / 4, Shape::kConsumers * 32);
+        }
     }
 
     // Straight from registers; `slot` of the rows' sharers comes by global loads, L2 hits.
@@ -198,13 +220,57 @@ struct Rows64 {
         }
     }
 
+    // One tile.
+    __device__ __forceinline__ void attend(int stage, int valid)
+    {
+        wgmma_fence();
+        issue_scores(stage);
+        wgmma_commit();
+        wgmma_wait<0>();
+        soften(valid);
+        finish_products(stage);
+    }
+
+    __device__ __forceinline__ void finish_products(int stage)
+    {
+        wgmma_fence();
+        issue_output(stage);
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
+
+    // One tile's scores and softmax, and P V of the tile `before` (-1: none; then P is 0): a
+    // warpgroup's products are one run and its softmax another, while the other one multiplies.
+    __device__ __forceinline__ void attend_in_turn(int stage, int before, int valid)
+    {
+        take_turn();
+        wgmma_fence();
+        issue_scores(stage);
+        issue_output(before >= 0 ? before : stage);
+        wgmma_commit();
+        give_turn();
+        wgmma_wait<0>();
+        if (before >= 0) {
+            warp_arrive(shared.empty(before));
+        }
+        soften(valid);
+    }
+
+    __device__ __forceinline__ void finish_output(int before)
+    {
+        finish_products(before);
+        warp_arrive(shared.empty(before));
+    }
+
     __device__ __forceinline__ void work()
     {
         int stage = 0;
+        int before = -1; // stage of the tile whose P V is due
         uint32_t phase = 0, q_phase = 0;
 
-        if (!args.follows) {
-            wait_for_previous(); // before anything is written
+        rotate_first<D>(args, shared, warp, Shape::kConsumers);
+        if (warp >= 4) {
+            give_turn(); // the first is the first warpgroup's
         }
         for (;;) {
             mbarrier_wait(shared.full(stage), phase);
@@ -223,19 +289,47 @@ struct Rows64 {
             if (valid < DECODE_TILE) {
                 clear_values(stage, valid);
             }
-            attend(stage, valid);
-            warp_arrive(shared.empty(stage));
+            if (kGroups == 2) {
+                attend_in_turn(stage, before, valid);
+                before = stage;
+            } else {
+                attend(stage, valid);
+                warp_arrive(shared.empty(stage));
+            }
             if (++stage == Shared::stages) {
                 stage = 0;
                 phase ^= 1;
             }
             if ((info.x & kFlush) != 0) {
+                if (kGroups == 2) {
+                    finish_output(before);
+                    before = -1;
+                }
                 write_partials(info.z, info.w);
                 reset();
             }
         }
     }
 };
+
+// Two warpgroups in one CTA: the other four warps have registers to give.
+template <int kGroups>
+__device__ __forceinline__ void
+give_registers()
+{
+    if constexpr (kGroups == 2) {
+        registers_give<136>();
+    }
+}
+
+template <int kGroups>
+__device__ __forceinline__ void
+take_registers()
+{
+    if constexpr (kGroups == 2) {
+        registers_take<184>();
+    }
+}
 
 template <int D, int kGroups>
 __global__ void __launch_bounds__(Rows64Shape<kGroups>::kThreads, Rows64Shape<kGroups>::kCtas)
@@ -251,12 +345,16 @@ __global__ void __launch_bounds__(Rows64Shape<kGroups>::kThreads, Rows64Shape<kG
     if (!args.leads) {
         let_next_start();
     }
+    if (warp >= Shape::kConsumers) {
+        give_registers<kGroups>();
+    }
     if (warp == Shape::kConsumers) {
         Producer<Rows64Shared<D, kGroups>> producer(args, shared);
         producer.work();
     } else if (warp > Shape::kConsumers) {
-        rotate_queries<D>(args, shared, warp - Shape::kConsumers - 1, Shape::kQueryWarps);
+        rotate_queries<D>(args, shared, warp - Shape::kConsumers - 1, Shape::kQueryWarps, true);
     } else {
+        take_registers<kGroups>();
         Rows64<D, kGroups> rows(args, shared);
         rows.work();
     }

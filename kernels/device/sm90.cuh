@@ -97,6 +97,23 @@ mbarrier_test(uint32_t barrier, uint32_t parity)
     return is_over != 0;
 }
 
+// One arrival for what all lanes of a warp have done.  racecheck does not follow the other 31
+// through __syncwarp: with RACECHECK_ARRIVALS all of them arrive, and it sees the whole protocol.
+#ifdef RACECHECK_ARRIVALS
+constexpr int kWarpArrivals = 32;
+#else
+constexpr int kWarpArrivals = 1;
+#endif
+
+__device__ __forceinline__ void
+warp_arrive(uint32_t barrier)
+{
+    __syncwarp();
+    if (kWarpArrivals == 32 || (threadIdx.x & 31) == 0) {
+        mbarrier_arrive(barrier);
+    }
+}
+
 /* --- bulk copies ----------------------------------------------------------------------------- */
 
 // An L2 policy for bytes that are read once.

@@ -70,16 +70,18 @@ add_segment(struct library *lib, uint32_t first, uint32_t n_tokens, uint32_t off
     }
 }
 
-/* One new token of a request over documents `cited`, the first at position `base`. */
+/* The last `rows` of a request's `own` tokens over documents `cited`, the first at position `base`.
+ */
 static void
-cite(struct library *lib, const uint32_t *cited, uint32_t n, uint32_t base, uint32_t own)
+ask(struct library *lib, const uint32_t *cited, uint32_t n, uint32_t base, uint32_t own,
+    uint32_t rows)
 {
     struct scene *s = &lib->scene;
     struct attn_seq *seq = &s->seqs[s->n_seqs];
     uint32_t offset = base;
 
     ck_assert_uint_lt(s->n_seqs, SEQS_MAX);
-    *seq = (struct attn_seq){s->n_seqs, 1, 0, s->n_segs, n + 1};
+    *seq = (struct attn_seq){s->n_rows, rows, 0, s->n_segs, n + 1};
     for (uint32_t i = 0; i < n; i++) {
         add_segment(lib, lib->docs[cited[i]].first, lib->docs[cited[i]].n_tokens, offset);
         offset += lib->docs[cited[i]].n_tokens;
@@ -87,9 +89,16 @@ cite(struct library *lib, const uint32_t *cited, uint32_t n, uint32_t base, uint
     add_segment(lib, lib->n_blocks, own, offset);
     lib->n_blocks += (own + s->layout.P - 1) / s->layout.P;
     ck_assert_uint_le(lib->n_blocks, s->n_blocks);
-    seq->pos_first = offset + own - 1;
+    seq->pos_first = offset + own - rows;
     s->n_seqs++;
-    s->n_rows++;
+    s->n_rows += rows;
+}
+
+/* One new token of a request. */
+static void
+cite(struct library *lib, const uint32_t *cited, uint32_t n, uint32_t base, uint32_t own)
+{
+    ask(lib, cited, n, base, own, 1);
 }
 
 static const uint32_t lengths[] = {1000, 37, 400, 16, 1, 64, 130, 0, 257, 63};
@@ -146,6 +155,74 @@ START_TEST(documents_read_together_equal_their_twin_for_every_head_layout_and_bl
             (void)snprintf(what, sizeof(what), "shared P=%u H=%u/%u D=%u", P, heads[i].H,
                            heads[i].Hkv, heads[i].D);
             check_decode(&lib.scene, what);
+            scene_free(&lib.scene);
+        }
+    }
+}
+END_TEST
+
+/* A step of the scene's sequences, the first n_decode of them decodes; all rows against the twin.
+ */
+static void
+check_step(struct scene *s, uint32_t n_decode, const char *what)
+{
+    const size_t count = (size_t)s->n_rows * s->H * s->layout.D;
+    struct tensor q = tensor_new(count, true);
+    struct tensor out = tensor_new(count, false);
+    struct attn_desc desc = scene_desc(s, true);
+
+    CHECK_OK(cpu->lazy_prefill(
+        cpu,
+        (struct lazy_prefill_args){.desc = scene_desc(s, false), .q = q.host, .out = out.host}));
+    CHECK_OK(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
+                                                     .block_ids = s->ids,
+                                                     .prefill = s->seqs + n_decode,
+                                                     .decode = s->seqs,
+                                                     .n_prefill = s->n_seqs - n_decode,
+                                                     .n_decode = n_decode,
+                                                     .H = s->H,
+                                                     .layout = s->layout,
+                                                     .inv_freq = s->d_inv_freq,
+                                                     .rope_scale = 1.0f}));
+    desc.n_seqs = n_decode;
+    if (n_decode > 0) {
+        CHECK_OK(gpu->lazy_decode(gpu, (struct lazy_decode_args){.desc = desc, .q = q.device},
+                                  out.device));
+    }
+    desc.seqs += n_decode;
+    desc.n_seqs = s->n_seqs - n_decode;
+    CHECK_OK(gpu->lazy_prefill(
+        gpu, (struct lazy_prefill_args){.desc = desc, .q = q.device, .out = out.device}));
+    compare_device(what, out.device, out.host, count, false, 6e-3);
+    tensor_free(&q);
+    tensor_free(&out);
+}
+
+START_TEST(short_queries_on_documents_of_others_equal_their_twin)
+{
+    const uint32_t a[] = {2, 0, 1}, b[] = {0, 6}, alone[] = {8};
+
+    for (size_t i = 0; i < gpu_cases(2, HEADS); i++) {
+        for (uint32_t n_decode = 0; n_decode <= 3; n_decode += 3) {
+            static struct library lib;
+            char what[96];
+
+            library_begin(&lib, 32, heads[i], lengths, 10);
+            use_gpu_for(&lib.scene);
+            for (uint32_t k = 0; k < n_decode; k++) {
+                cite(&lib, a, 3, k * 100, 7 + k);
+            }
+            for (uint32_t k = 0; k < gpu_cases(4, 14); k++) { /* these go along */
+                ask(&lib, k % 3 == 0 ? b : a, k % 3 == 0 ? 2 : 3, k * 1000, 9 + k, 1 + k % 4);
+                if (k == 2) {
+                    ask(&lib, b, 2, 5, 90, 80);    /* too long, in their midst */
+                    ask(&lib, alone, 1, 70, 6, 3); /* nobody else's document */
+                }
+            }
+            scene_upload(&lib.scene);
+            (void)snprintf(what, sizeof(what), "queries H=%u/%u D=%u, %u decodes", heads[i].H,
+                           heads[i].Hkv, heads[i].D, n_decode);
+            check_step(&lib.scene, n_decode, what);
             scene_free(&lib.scene);
         }
     }
@@ -301,6 +378,7 @@ END_TEST
 
 GPU_MAIN("lazy_decode_cuda", gpu_open(),
          documents_read_together_equal_their_twin_for_every_head_layout_and_block_size,
+         short_queries_on_documents_of_others_equal_their_twin,
          read_apart_they_give_the_same_to_rounding, the_order_of_the_requests_changes_no_bit,
          with_fixed_cuts_a_row_has_the_same_bits_alone,
          launches_in_a_row_give_the_same_bits_each_time)

@@ -111,6 +111,61 @@ START_TEST(gemm_equals_its_twin_for_every_bucket)
 }
 END_TEST
 
+/* A product of few rows and, on the host, the bits of one row alone. */
+static void
+check_few_rows(uint32_t M, uint32_t N, uint32_t K, uint32_t is_f32)
+{
+    const size_t row_bytes = (size_t)N * (is_f32 ? 4 : 2);
+    struct tensor x = tensor_new((size_t)M * K, true);
+    struct tensor w = tensor_new((size_t)N * K, true);
+    struct tensor y = tensor_new((size_t)M * N * 2, false); /* room for f32 */
+    struct gemm_args args = {
+        .x = x.host, .w = w.host, .y = y.host, .M = M, .N = N, .K = K, .is_y_f32 = is_f32};
+    uint8_t *rows = malloc(row_bytes * M);
+    uint8_t *alone = malloc(row_bytes);
+    char what[64];
+
+    memset(rows, 0xff, row_bytes * M); /* NaN */
+    CHECK_OK(gemm_ref(args));
+    args = (struct gemm_args){
+        .x = x.device, .w = w.device, .y = y.device, .M = M, .N = N, .K = K, .is_y_f32 = is_f32};
+    CHECK_OK(gpu->upload(gpu, y.device, rows, row_bytes * M));
+    CHECK_OK(gpu->gemm(gpu, args));
+    CHECK_OK(gpu->download(gpu, rows, y.device, row_bytes * M));
+    (void)snprintf(what, sizeof(what), "gemm %u x %u x %u %s", M, N, K, is_f32 ? "f32" : "bf16");
+    compare_device(what, y.device, y.host, (size_t)M * N, is_f32, is_f32 ? 1e-5 : 3e-3);
+
+    args.x = (const uint16_t *)x.device + (size_t)(M - 1) * K;
+    args.M = 1;
+    CHECK_OK(gpu->gemm(gpu, args));
+    CHECK_OK(gpu->download(gpu, alone, y.device, row_bytes));
+    CHECK_OK(gpu->finish(gpu));
+    ck_assert_msg(memcmp(alone, rows + (M - 1) * row_bytes, row_bytes) == 0,
+                  "%s: the last row alone has other bits", what);
+    free(alone);
+    free(rows);
+    tensor_free(&x);
+    tensor_free(&w);
+    tensor_free(&y);
+}
+
+START_TEST(few_rows_equal_their_twin_and_keep_their_bits_in_any_company)
+{
+    /* Fewer tiles than multiprocessors, many; pieces of K that are short, alone, many. */
+    const struct {
+        uint32_t N, K;
+    } shapes[] = {{24, 32}, {1096, 1056}, {3200, 576}, {2120, 4096}, {128, 14336}};
+    const uint32_t Ms[] = {2, 1};
+
+    for (size_t i = 0; i < gpu_cases(2, sizeof(shapes) / sizeof(shapes[0])); i++) {
+        for (size_t k = 0; k < gpu_cases(1, sizeof(Ms) / sizeof(Ms[0])); k++) {
+            check_few_rows(Ms[k], shapes[i].N, shapes[i].K, k % 2);
+            check_few_rows(Ms[k], shapes[i].N, shapes[i].K, 1 - k % 2);
+        }
+    }
+}
+END_TEST
+
 /* --- attention ------------------------------------------------------------------------------- */
 
 START_TEST(prefill_equals_its_twin_for_every_head_layout_and_block_size)
@@ -442,6 +497,7 @@ END_TEST
 
 GPU_MAIN("ops_cuda", gpu_open(), rmsnorm_adds_and_normalises_as_its_twin,
          swiglu_and_embed_equal_their_twins, gemm_equals_its_twin_for_every_bucket,
+         few_rows_equal_their_twin_and_keep_their_bits_in_any_company,
          rope_append_writes_what_its_twin_writes, rope_copy_writes_what_its_twin_writes,
          sampling_agrees_with_its_twin,
          prefill_equals_its_twin_for_every_head_layout_and_block_size,

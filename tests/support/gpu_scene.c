@@ -12,7 +12,7 @@
 #define CPU_THREADS 8
 
 struct ops *gpu;
-static struct ops *cpu; /* the twins, over some threads */
+struct ops *cpu; /* the twins, over some threads */
 static uint64_t random_state;
 
 uint32_t

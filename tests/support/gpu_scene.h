@@ -17,6 +17,8 @@
 
 /* The instance under test; opened by gpu_open, made anew by use_gpu_for. */
 extern struct ops *gpu;
+/* What it is compared with. */
+extern struct ops *cpu;
 
 /* Prints the seed of random data: $TEST_SEED, or the clock's.  ST_UNAVAILABLE without a device. */
 enum status gpu_open(void);

@@ -243,6 +243,7 @@ START_TEST(every_row_sees_every_key_once_however_streams_are_cut)
                                             {.static_percent = 100},
                                             {.static_percent = 50, .tail_tiles = 2},
                                             {.joins = 1},
+                                            {.widens = 1},
                                             {.widens = 2}};
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -357,13 +358,10 @@ check_same(const struct planned *a, const struct planned *b, const uint32_t *b_o
     }
 }
 
-START_TEST(the_order_of_the_requests_changes_nothing_but_names)
+/* The other plan's step is that of `p`, in memory of its own. */
+static void
+copy_step(void)
 {
-    uint32_t place[37];
-
-    begin(&p, 32, 8);
-    add_mixture(&p, 37);
-    make(&p);
     other = p;
     other.work.seqs = other.seqs;
     other.work.segs = other.segs;
@@ -375,6 +373,16 @@ START_TEST(the_order_of_the_requests_changes_nothing_but_names)
     for (int k = 0; k < DECODE_KINDS; k++) {
         other.plan.items[k] = other.items[k];
     }
+}
+
+START_TEST(the_order_of_the_requests_changes_nothing_but_names)
+{
+    uint32_t place[37];
+
+    begin(&p, 32, 8);
+    add_mixture(&p, 37);
+    make(&p);
+    copy_step();
     for (uint32_t i = 0; i < 37; i++) {
         place[i] = (i * 5 + 3) % 37;
         other.seqs[place[i]] = p.seqs[i];
@@ -384,6 +392,32 @@ START_TEST(the_order_of_the_requests_changes_nothing_but_names)
     make(&other);
     (void)check_plan(&other);
     check_same(&p, &other, place);
+}
+END_TEST
+
+START_TEST(a_sequences_row_may_be_any_number)
+{
+    uint32_t row[37];
+
+    begin(&p, 32, 8);
+    add_mixture(&p, 37);
+    make(&p);
+    copy_step();
+    for (uint32_t i = 0; i < 37; i++) {
+        row[i] = 1000 + i * 7;
+        other.seqs[i].row_first = row[i];
+    }
+    make(&other);
+    check_same(&p, &other, row);
+    for (uint32_t i = 0; i < 37 * 8; i++) {
+        ck_assert_uint_eq(other.joins[i].row, row[i / 8]);
+        ck_assert_uint_eq(other.joins[i].first, p.joins[i].first);
+        ck_assert_uint_eq(other.joins[i].count, p.joins[i].count);
+    }
+    for (uint32_t i = 0; i < p.plan.n_slots; i++) {
+        HOLDS(other.flushes[i].row == row[p.flushes[i].row]);
+        HOLDS(other.flushes[i].count == p.flushes[i].count);
+    }
 }
 END_TEST
 
@@ -509,7 +543,7 @@ END_TEST
 CHECK_MAIN("decode_plan", every_row_sees_every_key_once_however_streams_are_cut,
            a_document_of_many_requests_is_read_once, documents_that_only_begin_alike_are_not_shared,
            a_key_that_a_row_cannot_see_is_in_no_item,
-           the_order_of_the_requests_changes_nothing_but_names,
+           the_order_of_the_requests_changes_nothing_but_names, a_sequences_row_may_be_any_number,
            fixed_cuts_are_the_same_in_any_company,
            one_request_is_one_wave_and_many_are_dealt_out_evenly,
            sharing_without_room_is_left_out_and_too_little_room_refused,
