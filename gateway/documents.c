@@ -74,6 +74,11 @@ start_register(struct exchange *exchange, const struct request *request)
         exchange_refuse(exchange, &refusal);
         return;
     }
+    if (request->document->id != NULL && request->document->id[0] == '\0') {
+        refusal_set(&refusal, "id", "id is empty");
+        exchange_refuse(exchange, &refusal);
+        return;
+    }
     if (request->is_raw && request->document->title != NULL) {
         refusal_set(&refusal, "title", "title: only chats have a place for it");
         exchange_refuse(exchange, &refusal);

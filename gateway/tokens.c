@@ -75,16 +75,29 @@ on_text(struct exchange *exchange, unsigned index, const struct hub_reply *reply
     exchange_answer_json(exchange, &body);
 }
 
+static void
+start_detokenize(struct exchange *exchange, const struct request *request)
+{
+    Kvasir__V1__DetokenizeRequest detokenize = KVASIR__V1__DETOKENIZE_REQUEST__INIT;
+    struct refusal refusal;
+
+    if (request->token_ids == NULL) {
+        refusal_set(&refusal, "tokens", "tokens is missing");
+        exchange_refuse(exchange, &refusal);
+        return;
+    }
+    detokenize.n_token_ids = request->token_count;
+    detokenize.token_ids = request->token_ids;
+    (void)exchange_call(exchange, METHOD_DETOKENIZE, &detokenize.base, 0, on_text);
+}
+
 void
 detokenize_handle(struct exchange *exchange)
 {
-    Kvasir__V1__DetokenizeRequest detokenize = KVASIR__V1__DETOKENIZE_REQUEST__INIT;
     struct request request;
 
     if (server_read_request(exchange, REQUEST_DETOKENIZE, &request)) {
-        detokenize.n_token_ids = request.token_count;
-        detokenize.token_ids = request.token_ids;
-        (void)exchange_call(exchange, METHOD_DETOKENIZE, &detokenize.base, 0, on_text);
+        start_detokenize(exchange, &request);
     }
     request_deinit(&request);
 }
