@@ -5,48 +5,13 @@
 # Exit status 77 where no root can be made (no network, no right to chroot).
 set -euo pipefail
 debs=$1
-root=$(mktemp -d)
-keep=${XDG_CACHE_HOME:-$HOME/.cache}/kvasir/debian-root.tar # what debootstrap made, for the next run
-
-fail() {
-    echo "debian.sh: $*" >&2
-    exit 1
-}
-skip() {
-    echo "SKIP: $*"
-    exit 77
-}
-finish() {
-    umount "$root/proc" 2>/dev/null || true
-    rm -rf --one-file-system "$root"
-}
-trap finish EXIT
-in_root() {
-    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 chroot "$root" "$@"
-}
+# shellcheck source=tests/debian_root.sh
+. "$(dirname "$0")/debian_root.sh"
 
 complaints=$(lintian --allow-root --fail-on none "$debs"/*.changes)
 [ -z "$complaints" ] || fail "lintian: $complaints"
 
-if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null; then
-    skip 'no root or no debootstrap: the packages were not installed'
-fi
-if [ -f "$keep" ]; then
-    tar -C "$root" -xf "$keep"
-else
-    debootstrap --variant=minbase bookworm "$root" >"$root.log" 2>&1 ||
-        skip "debootstrap made no root: $(tail -n 1 "$root.log")"
-    rm -f "$root.log"
-    mkdir -p "${keep%/*}"
-    tar -C "$root" -cf "$keep.part" . && mv "$keep.part" "$keep"
-fi
-chmod 755 "$root"
-in_root true || skip 'chroot is refused here: the packages were not installed'
-[ ! -f /etc/apt/apt.conf ] || cp /etc/apt/apt.conf "$root/etc/apt/"
-cp -L /etc/resolv.conf "$root/etc/" 2>/dev/null || true
-cp /etc/apt/sources.list "$root/etc/apt/" 2>/dev/null || true
-cp -r /etc/apt/sources.list.d /etc/apt/apt.conf.d "$root/etc/apt/"
-mount -t proc proc "$root/proc" || skip 'mount is refused here: the packages were not installed'
+make_root 'the packages were not installed'
 
 mkdir "$root/debs"
 find "$debs" -name '*.deb' ! -name '*-dbgsym_*' ! -name 'kvasir-worker-cuda_*' -exec cp {} "$root/debs/" \;
