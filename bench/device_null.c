@@ -41,6 +41,7 @@ NOTHING(rmsnorm)
 NOTHING(gemm)
 NOTHING(rope_append)
 NOTHING(rope_copy)
+NOTHING(kv_checksum)
 NOTHING(lazy_prefill)
 NOTHING(swiglu)
 
@@ -74,6 +75,7 @@ ops_new(struct ops_config config, struct ops **ops_out)
     ops->gemm = null_gemm;
     ops->rope_append = null_rope_append;
     ops->rope_copy = null_rope_copy;
+    ops->kv_checksum = null_kv_checksum;
     ops->lazy_prefill = null_lazy_prefill;
     ops->lazy_decode = null_lazy_decode;
     ops->swiglu = null_swiglu;

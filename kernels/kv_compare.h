@@ -21,6 +21,11 @@
 extern "C" {
 #endif
 
+/* What computing the same document in other company may change (on a device without deterministic
+ * steps): activations are rounded to bf16 at some ten places a layer, 2^-9 of themselves each, and
+ * the differences add up over layers.  Far below a row of another token. */
+#define KV_COMPARE_ROUNDING_BF16 0.05f
+
 struct kv_difference {
     uint32_t elements; /* whose bits differ */
     float relative;    /* of the worst (layer, K|V) piece */
