@@ -32,10 +32,11 @@ struct call {
     enum method_id method;
     uint64_t arrival_us, deadline_us;
     struct call_trace trace;
-    uint64_t last_token_us; /* when its last token was sent; 0: none yet */
-    uint32_t seq;           /* replies sent */
-    bool is_scheduled;      /* the scheduler has it; before, ingest */
-    bool is_lost;           /* its client is gone: to be cancelled */
+    uint64_t last_token_us;   /* when its last token was sent; 0: none yet */
+    uint32_t seq;             /* replies sent */
+    bool is_scheduled;        /* the scheduler has it; before, ingest */
+    uint32_t texts_forgotten; /* of Forget */
+    bool is_lost;             /* its client is gone: to be cancelled */
     struct htab_node by_key;
     uint8_t retry_key[CALLS_RETRY_KEY_MAX]; /* RequestHeader.retry_key */
     uint8_t retry_key_length;               /* 0: none */

@@ -35,7 +35,7 @@ drop_old(struct kvasird *d, const struct corpus_result *result)
     }
     if (result->is_old_unused) {
         (void)memo_forget(d->reader.registered, &result->old_key);
-        (void)sched_forget(d->sched, now_us, &result->old_key); /* building: the policy has it */
+        (void)sched_forget(d->sched, now_us, 0, &result->old_key, false);
     }
     deliver(d);
 }

@@ -346,6 +346,21 @@ send_check(struct kvasird *d, const struct sched_action *action)
     send_to_worker(d, action, &message);
 }
 
+static void
+send_erase(struct kvasird *d, const struct sched_action *action)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
+
+    erase.has_erase = true;
+    erase.erase = action->build;
+    erase.n_block_ids = action->block_count;
+    erase.block_ids = borrow_ids(action->blocks);
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
+    message.erase = &erase;
+    send_to_worker(d, action, &message);
+}
+
 /* Whoever watches the log, or kvasir_docs_damaged_total, should look at the machine's memory. */
 static void
 tell_damaged(const struct sched_action *action)
@@ -603,6 +618,8 @@ carry_out(struct kvasird *d)
         case SCHED_SEND_STOP_BUILD: send_stop_build(d, action); break;
         case SCHED_SEND_SPILL: send_spill(d, action); break;
         case SCHED_SEND_CHECK: send_check(d, action); break;
+        case SCHED_SEND_ERASE: send_erase(d, action); break;
+        case SCHED_REPLY_FORGOTTEN: forget_reply(d, action); break;
         case SCHED_TELL_DAMAGED: tell_damaged(action); break;
         case SCHED_REPLY_CHUNK:
             reply_chunk(d, action);

@@ -170,6 +170,16 @@ void service_fill_document(Kvasir__V1__DocumentUsage *usage, uint32_t index,
 /* "hit", "cold", ... */
 const char *service_miss_name(enum kvpool_miss reason);
 
+/* The document that a reference names, if the caller may know of it. */
+enum status service_read_ref(const struct kvasird *d, const struct call *call,
+                             const Kvasir__V1__DocumentRef *ref, struct dockey *key_out);
+
+/* --- forget_calls.c --------------------------------------------------------------------------- */
+
+void forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetRequest *request);
+/* A document is erased: whoever asked is told. */
+void forget_reply(struct kvasird *d, const struct sched_action *action);
+
 /* --- listing.c: what is told about documents -------------------------------------------------- */
 
 void listing_get(struct kvasird *d, struct call *call, const struct dockey *key);

@@ -165,6 +165,27 @@ memo_forget(struct memo *memo, const struct dockey *name)
     return entry != NULL;
 }
 
+uint32_t
+memo_forget_ids(struct memo *memo, const struct tokens *tokens)
+{
+    size_t bytes = tokens_count(tokens) * sizeof(uint32_t);
+    uint32_t count = 0;
+
+    (void)pthread_mutex_lock(&memo->lock);
+    LIST_FOR_EACH_SAFE(node, &memo->ages)
+    {
+        struct entry *entry = LIST_ENTRY(node, struct entry, age);
+
+        if (tokens_count(entry->tokens) == tokens_count(tokens)
+            && memcmp(tokens_ids(entry->tokens), tokens_ids(tokens), bytes) == 0) {
+            drop(memo, entry);
+            count++;
+        }
+    }
+    (void)pthread_mutex_unlock(&memo->lock);
+    return count;
+}
+
 struct memo_stats
 memo_stats(struct memo *memo)
 {

@@ -30,6 +30,9 @@ enum status memo_put(struct memo *memo, const struct dockey *name, struct tokens
 /* Drops a name; false if it was not there. */
 bool memo_forget(struct memo *memo, const struct dockey *name);
 
+/* Drops every name of these ids; returns how many there were.  Looks at all of them. */
+uint32_t memo_forget_ids(struct memo *memo, const struct tokens *tokens);
+
 struct memo_stats {
     uint64_t hits, misses, evicted;
     size_t entries, bytes;

@@ -408,6 +408,8 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
         .sealed_count = wire->n_sealed,
         .sums = wire->sealed_sums,
         .sum_count = wire->n_sealed_sums,
+        .erased = wire->erased,
+        .erased_count = wire->n_erased,
         .checked = &checked,
         .checked_count = wire->n_checked > 0, /* there is one at a time */
         .results = results,

@@ -16,7 +16,9 @@
 #include "daemon/sched_state.h"
 
 #define ACTIONS_PER_SESSION 6 /* chunk, end, stop, grant, assign, and one to spare */
-#define ACTIONS_SPARE       (16 + SCHED_WORKERS_MAX * SCHED_SPILLS_MAX) /* refusals; spills */
+/* Refusals, checks; spills; erasures and their ends. */
+#define ACTIONS_SPARE                                                                              \
+    (16 + SCHED_WORKERS_MAX * SCHED_SPILLS_MAX + SCHED_FORGETS_MAX + SCHED_ERASES_A_TURN)
 
 static bool
 session_equal(const struct htab_node *node, const void *key)
@@ -65,6 +67,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->ended);
     list_init(&sched->blamed_by_age);
     list_init(&sched->pins);
+    list_init(&sched->forgets);
     list_init(&sched->kept);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK
@@ -119,6 +122,7 @@ sched_destroy(struct sched **sched_ref)
     htab_deinit(&sched->shares);
     sched_forget_pins(sched);
     sched_forget_checks(sched);
+    sched_end_forgets(sched);
     sched_forget_blame(sched);
     htab_deinit(&sched->sessions);
     htab_deinit(&sched->builds);
@@ -234,6 +238,7 @@ sched_take_turn(struct sched *sched, uint64_t now_us)
         finish_warm(sched, now_us);
     } while (sched->has_news && sched->starving_count == 0 && sched->pool != NULL);
     sched_spill(sched);
+    sched_erase(sched, now_us);
     sched_scrub(sched, now_us);
     if (sched->config.check_pool && sched->pool != NULL) {
         kvpool_check(sched->pool);
@@ -628,6 +633,7 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
         sched_take_kept_released(sched, worker, step->kept_released[i]);
     }
     w->info.rows = step->rows_total;
+    sched_take_erased(sched, step);
     for (size_t i = 0; i < step->checked_count; i++) {
         sched_take_checked(sched, now_us, &step->checked[i]);
     }

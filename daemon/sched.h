@@ -49,7 +49,9 @@ struct sched;
 #define SCHED_SPILLS_MAX      2    /* that a worker copies into the host tier, or is about to */
 #define SCHED_SHARES_MAX      4096 /* tenants whose share is known; quiet ones go first */
 #define SCHED_WEIGHT_MAX      1000
-#define SCHED_BACKGROUND_MAX  4 /* documents that an idle worker encodes unasked, at once */
+#define SCHED_FORGETS_MAX     64 /* documents that are being forgotten at once */
+#define SCHED_ERASES_A_TURN   4  /* messages that ask for it */
+#define SCHED_BACKGROUND_MAX  4  /* documents that an idle worker encodes unasked, at once */
 
 struct sched_config {
     uint32_t block_tokens;
@@ -102,11 +104,13 @@ enum sched_action_kind {
     SCHED_SEND_GRANT,  /* worker: more own blocks for a request */
     SCHED_SEND_STOP,
     SCHED_SEND_STOP_BUILD,
-    SCHED_SEND_SPILL,   /* worker: copy blocks[] into places[] of the host tier */
-    SCHED_SEND_CHECK,   /* worker: read these blocks again */
-    SCHED_TELL_DAMAGED, /* the operator: a document was not what it should be */
-    SCHED_REPLY_CHUNK,  /* client: tokens */
-    SCHED_REPLY_END,    /* client: the last reply */
+    SCHED_SEND_SPILL,      /* worker: copy blocks[] into places[] of the host tier */
+    SCHED_SEND_ERASE,      /* worker: overwrite these blocks */
+    SCHED_REPLY_FORGOTTEN, /* whoever asked: all of it is erased */
+    SCHED_SEND_CHECK,      /* worker: read these blocks again */
+    SCHED_TELL_DAMAGED,    /* the operator: a document was not what it should be */
+    SCHED_REPLY_CHUNK,     /* client: tokens */
+    SCHED_REPLY_END,       /* client: the last reply */
 };
 
 /* Why a request ended. */
@@ -154,6 +158,14 @@ struct sched_damage {
     uint32_t readers; /* requests that read it at that time */
 };
 
+/* What was erased. */
+struct sched_forgotten {
+    struct dockey key;
+    uint32_t blocks, documents, remnants, host_blocks;
+    uint32_t readers_waited, readers_aborted;
+    uint64_t elapsed_us;
+};
+
 struct sched_action {
     enum sched_action_kind kind;
     uint32_t worker;      /* SEND_*: to this worker, */
@@ -163,9 +175,10 @@ struct sched_action {
     uint32_t build_count;          /* ASSIGN */
     bool is_builds_only;           /* ASSIGN: the request follows when they are sealed, or never */
     uint64_t kept;                 /* ASSIGN: goes on with that one; STOP: that one; 0: none */
-    uint64_t build;                /* STOP_BUILD; the number of a CHECK */
-    struct sched_damage damage;    /* DAMAGED; `worker` found it */
-    const uint32_t *blocks;        /* ASSIGN: all own blocks; GRANT: the new ones */
+    uint64_t build;                /* STOP_BUILD; the number of a CHECK or an ERASE */
+    struct sched_forgotten forgotten;
+    struct sched_damage damage; /* DAMAGED; `worker` found it */
+    const uint32_t *blocks;     /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;
     uint64_t spill;                    /* SPILL */
     const uint32_t *places;            /* SPILL: [block_count] */
@@ -318,8 +331,10 @@ struct sched_step {
     uint32_t stop_steps;    /* that the worker needed for the Stops and StopBuilds answered here */
     const uint64_t *sealed; /* builds complete on the device */
     size_t sealed_count;
-    const uint64_t *sums; /* checksums of the blocks that those builds wrote, build after build */
-    size_t sum_count;     /* 0: not told */
+    const uint64_t *sums;   /* checksums of the blocks that those builds wrote, build after build */
+    size_t sum_count;       /* 0: not told */
+    const uint64_t *erased; /* answers to erasures */
+    size_t erased_count;
     const struct sched_checked *checked;
     size_t checked_count;
     const struct sched_result *results;
@@ -357,6 +372,8 @@ void sched_drain(struct sched *sched, bool is_draining);
 
 /* Requests that may wait; those that do already, stay. */
 void sched_set_waiting_max(struct sched *sched, uint32_t waiting_max);
+/* How often documents are read again; from the next one on. */
+void sched_set_scrub_interval(struct sched *sched, uint64_t interval_us);
 
 /* Operators and the Documents service.  Statuses as in kvpool.h; ST_UNAVAILABLE without a pool. */
 /* A pin with an end goes by itself; ttl_us 0: it stays until unpinned. */
@@ -365,7 +382,13 @@ enum status sched_pin(struct sched *sched, uint64_t now_us, const struct dockey 
 /* When the last pin of a document goes by itself; 0: none does. */
 uint64_t sched_pin_ends_us(const struct sched *sched, const struct dockey *key);
 enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct dockey *key);
-enum status sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key);
+/* All forms of a document are gone for everybody, and overwritten; SCHED_REPLY_FORGOTTEN with `id`
+ * tells when.  `abort` ends its readers; else they are waited for.  ST_OK: begun, or there was
+ * nothing but requests that waited for it (sched_is_forgetting).  ST_NOT_FOUND; ST_UNAVAILABLE;
+ * ST_NO_MEMORY: too many at once. */
+enum status sched_forget(struct sched *sched, uint64_t now_us, uint64_t id,
+                         const struct dockey *key, bool abort);
+bool sched_is_forgetting(const struct sched *sched, uint64_t id);
 enum status sched_prioritize(struct sched *sched, const struct dockey *key, uint32_t priority);
 uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
 
@@ -457,6 +480,8 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(host_blocks_adopted, "blocks of the host tier that were there after a restart")              \
     X(host_us_out, "microseconds of copying to the host tier")                                     \
     X(host_us_in, "microseconds of copying from there")                                            \
+    X(docs_forgotten, "documents forgotten for good, with copies and turns over them")             \
+    X(blocks_erased, "blocks overwritten for that")                                                \
     X(docs_checked, "documents read again in idle time and compared with their checksums")         \
     X(blocks_checked, "their blocks")                                                              \
     X(checks_void, "documents that changed while they were read again")                            \

@@ -33,6 +33,7 @@ make_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn may_wri
     enum status st = sched_make_tier(sched, may_write, arg);
 
     if (st != ST_OK) {
+        sched_end_forgets(sched);
         kvpool_destroy(&sched->pool);
     }
     sched->has_news = true;

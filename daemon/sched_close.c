@@ -340,6 +340,9 @@ sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is
 
     sched_lose_kept(sched, worker, incarnation);
     sched_lose_checks(sched, worker, incarnation);
+    if (sched->pool != NULL) {
+        kvpool_lose_eraser(sched->pool, incarnation);
+    }
     LIST_FOR_EACH(node, &sched->running)
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);

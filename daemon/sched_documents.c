@@ -151,23 +151,10 @@ sched_unpin(struct sched *sched, uint64_t now_us, const struct dockey *key)
     return ST_OK;
 }
 
-enum status
-sched_forget(struct sched *sched, uint64_t now_us, const struct dockey *key)
+void
+sched_forget_pin_ends(struct sched *sched, const struct dockey *key)
 {
-    const struct kvpool_doc *doc;
-
-    sched_begin(sched);
-    TRY(check_pool_exists(sched));
-    sched_acquit(sched, key); /* its quarantine ends with it */
-    doc = kvpool_find(sched->pool, key);
-    if (doc != NULL && kvpool_doc_builder(doc) != 0) {
-        return ERR(ST_UNAVAILABLE, "the document is being built: try again");
-    }
-    TRY(kvpool_forget(sched->pool, key));
     forget_ends(sched, key, true);
-    sched->has_news = true;
-    sched_take_turn(sched, now_us);
-    return ST_OK;
 }
 
 enum status

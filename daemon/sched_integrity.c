@@ -192,6 +192,13 @@ sched_scrub(struct sched *sched, uint64_t now_us)
 }
 
 void
+sched_set_scrub_interval(struct sched *sched, uint64_t interval_us)
+{
+    sched->config.scrub_interval_us = interval_us;
+    sched->check_due_us = 0;
+}
+
+void
 sched_take_checked(struct sched *sched, uint64_t now_us, const struct sched_checked *checked)
 {
     struct check *check = &sched->check;

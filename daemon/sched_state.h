@@ -14,6 +14,7 @@
  *   sched_pace.c   who has no time left
  *   sched_workers.c  their lives
  *   sched_kept.c   requests that workers have kept over a restart
+ *   sched_forget.c  documents forgotten for good
  *   sched_integrity.c  documents read again; damage
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
@@ -102,7 +103,10 @@ struct sched {
     uint32_t waiting_count, running_count, warm_count, starving_count, background_count;
     uint64_t next_order;
     uint64_t next_turn;
-    uint64_t event; /* counts events */
+    uint64_t event;           /* counts events */
+    struct list_node forgets; /* sched_forget.c */
+    uint32_t forget_count;
+    uint64_t erasures, erases; /* numbers of the last ones: forgets, messages */
     struct check check;
     uint64_t check_id;     /* of the last one */
     uint64_t check_due_us; /* the next one, not before */
@@ -228,6 +232,7 @@ bool sched_yield_background(struct sched *sched, uint64_t now_us);
 /* Lets pins go whose time has come; the time of the next one, or UINT64_MAX. */
 uint64_t sched_end_pins(struct sched *sched, uint64_t now_us);
 void sched_forget_pins(struct sched *sched);
+void sched_forget_pin_ends(struct sched *sched, const struct dockey *key);
 
 /* sched_admit.c */
 
@@ -245,6 +250,13 @@ void sched_keep_turn(struct sched *sched, struct session *session);
 /* sched_room.c */
 
 void sched_grow(struct sched *sched, uint64_t now_us);
+
+/* sched_forget.c */
+
+/* Has blocks overwritten that must be, and tells who waits for that. */
+void sched_erase(struct sched *sched, uint64_t now_us);
+void sched_take_erased(struct sched *sched, const struct sched_step *step);
+void sched_end_forgets(struct sched *sched);
 
 /* sched_integrity.c */
 

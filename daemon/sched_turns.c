@@ -111,6 +111,22 @@ join_ids(const struct session *session, uint32_t count)
     return ids;
 }
 
+/* A turn is forgotten with any document that it was computed over. */
+static void
+note_cites(struct sched *sched, const struct session *session, const struct dockey *turn)
+{
+    size_t count = session->prompt.document_count;
+    uint64_t *cites = mem_zalloc(count, sizeof(cites[0]));
+
+    for (size_t i = 0; cites != NULL && i < count; i++) {
+        cites[i] = dockey_hash(&session->prompt.documents[i].key);
+    }
+    if (cites != NULL) {
+        (void)kvpool_turn_set_cites(sched->pool, turn, cites, (uint32_t)count);
+    }
+    mem_free(cites);
+}
+
 /* What others have left meanwhile under the same names is not kept twice. */
 static void
 keep_blocks(struct sched *sched, struct session *session, const uint32_t *ids, uint32_t end)
@@ -127,8 +143,11 @@ keep_blocks(struct sched *sched, struct session *session, const uint32_t *ids, u
         }
         doc = kvpool_find(sched->pool, &key);
         if (doc == NULL) {
-            (void)kvpool_keep_own(sched->pool, session->claim, at - first, end - at, &key,
-                                  ids + (size_t)at * P, session->worker);
+            if (kvpool_keep_own(sched->pool, session->claim, at - first, end - at, &key,
+                                ids + (size_t)at * P, session->worker)
+                == ST_OK) {
+                note_cites(sched, session, &key);
+            }
             return; /* without memory nothing is kept, and that is all */
         }
         equal =

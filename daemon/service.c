@@ -239,9 +239,9 @@ service_scope(const struct kvasird *d, const struct call *call, bool has_salt,
 
 /* With a salt (a tenant has always one), or by its id, it must be registered, since only its ids
  * tell whose it is. */
-static enum status
-read_ref(const struct kvasird *d, const struct call *call, const Kvasir__V1__DocumentRef *ref,
-         struct dockey *key_out)
+enum status
+service_read_ref(const struct kvasird *d, const struct call *call,
+                 const Kvasir__V1__DocumentRef *ref, struct dockey *key_out)
 {
     struct service_scope scope;
     bool is_scoped = service_scope(d, call, ref->has_salt, ref->salt, &scope);
@@ -300,17 +300,6 @@ pin_document(struct kvasird *d, const struct dockey *key, uint64_t ttl_us)
     return ERR(ST_UNAVAILABLE, "document is registered, but not in the pool: warm it first");
 }
 
-static enum status
-forget_document(struct kvasird *d, const struct dockey *key)
-{
-    bool was_registered = memo_forget(d->reader.registered, key);
-
-    was_registered |= corpus_forget(d->corpus, key) > 0;
-    enum status st = sched_forget(d->sched, clock_now_us(), key);
-
-    return was_registered && st != ST_UNAVAILABLE ? ST_OK : st;
-}
-
 static void
 prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeRequest *request)
 {
@@ -320,7 +309,7 @@ prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeReq
 
     ref.has_key = request->has_key;
     ref.key = request->key;
-    st = read_ref(d, call, &ref, &key);
+    st = service_read_ref(d, call, &ref, &key);
     if (st == ST_OK) {
         st = request->has_priority ? sched_prioritize(d->sched, &key, request->priority)
                                    : ERR(ST_INVALID, "priority is missing");
@@ -329,35 +318,10 @@ prioritize(struct kvasird *d, struct call *call, const Kvasir__V1__PrioritizeReq
 }
 
 static void
-forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetRequest *request)
-{
-    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
-    Kvasir__V1__ForgetReply reply = KVASIR__V1__FORGET_REPLY__INIT;
-    struct dockey key;
-
-    ref.has_key = request->has_key;
-    ref.key = request->key;
-    ref.id = request->id;
-    ref.has_salt = request->has_salt;
-    ref.salt = request->salt;
-    enum status st = read_ref(d, call, &ref, &key);
-
-    if (st == ST_OK) {
-        st = forget_document(d, &key);
-    }
-    if (st != ST_OK) {
-        service_reply_status(d, call, st, status_detail());
-    } else {
-        deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    }
-    deliver(d);
-}
-
-static void
 document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRef *ref)
 {
     struct dockey key;
-    enum status st = read_ref(d, call, ref, &key);
+    enum status st = service_read_ref(d, call, ref, &key);
 
     if (st != ST_OK) {
         service_reply_status(d, call, st, status_detail());

@@ -71,6 +71,7 @@ list_wants(struct session *session)
         tokens += count;
         if (i < session->segment_count) {
             session->wants[i].key = document->kv_key;
+            session->wants[i].source = dockey_hash(&document->key);
             session->wants[i].n_tokens = count;
             session->wants[i].ids = tokens_ids(document->tokens);
             session->sources[i] = SESSION_SOURCE_NONE;

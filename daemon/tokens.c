@@ -64,6 +64,8 @@ tokens_release(struct tokens **tokens)
     assert(before > 0);
     if (before == 1) {
         mem_free(atomic_load(&(*tokens)->known));
+        /* A text that was forgotten shall not lie about in freed memory. */
+        explicit_bzero(*tokens, sizeof(**tokens) + (*tokens)->count * sizeof((*tokens)->ids[0]));
         mem_free(*tokens);
     }
     *tokens = NULL;

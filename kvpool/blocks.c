@@ -12,19 +12,40 @@ blocks_init(struct blocks *blocks, uint32_t total)
 {
     uint32_t *free_ids = mem_zalloc(total, sizeof(*free_ids));
     uint64_t *contents = mem_zalloc(total, sizeof(*contents));
+    uint64_t *owners = mem_zalloc(total, sizeof(*owners));
+    uint64_t *before = mem_zalloc(total, sizeof(*before));
 
-    if (free_ids == NULL || contents == NULL) {
+    if (free_ids == NULL || contents == NULL || owners == NULL || before == NULL) {
         mem_free(free_ids);
         mem_free(contents);
+        mem_free(owners);
+        mem_free(before);
         return ERR(ST_NO_MEMORY, "list of %u free blocks", total);
     }
     for (uint32_t i = 0; i < total; i++) {
         free_ids[i] = total - 1 - i; /* so that block 0 goes first */
     }
-    *blocks = (struct blocks){
-        .total = total, .free_count = total, .free_ids = free_ids, .contents = contents};
+    *blocks = (struct blocks){.total = total,
+                              .free_count = total,
+                              .free_ids = free_ids,
+                              .contents = contents,
+                              .owners = owners,
+                              .before = before};
     list_init(&blocks->quarantine);
+    list_init(&blocks->erasing);
     return ST_OK;
+}
+
+static void
+free_runs(struct list_node *runs)
+{
+    LIST_FOR_EACH_SAFE(node, runs)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+
+        list_unlink(node);
+        MEM_FREE(run);
+    }
 }
 
 void
@@ -33,15 +54,12 @@ blocks_deinit(struct blocks *blocks)
     if (blocks->free_ids == NULL) {
         return;
     }
-    LIST_FOR_EACH_SAFE(node, &blocks->quarantine)
-    {
-        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
-
-        list_unlink(node);
-        MEM_FREE(run);
-    }
+    free_runs(&blocks->quarantine);
+    free_runs(&blocks->erasing);
     MEM_FREE(blocks->free_ids);
     MEM_FREE(blocks->contents);
+    MEM_FREE(blocks->owners);
+    MEM_FREE(blocks->before);
 }
 
 static size_t
@@ -91,7 +109,17 @@ blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
         uint32_t id = blocks->free_ids[--blocks->free_count];
 
         blocks->contents[id] = 0;
+        blocks->before[id] = blocks->before[id] == 0 ? blocks->owners[id] : BLOCKS_ANY;
+        blocks->owners[id] = 0;
         run->ids[run->count++] = id;
+    }
+}
+
+void
+blocks_settle(struct blocks *blocks, const struct block_run *run)
+{
+    for (uint32_t i = 0; i < run->count; i++) {
+        blocks->before[run->ids[i]] = 0;
     }
 }
 
@@ -119,9 +147,17 @@ blocks_end_run(struct blocks *blocks, struct block_run **run)
     if (ending == NULL) {
         return;
     }
+    if (ending->fence == 0 && !ending->was_fenced) {
+        blocks_settle(blocks, ending);
+    }
     if (ending->fence != 0 && ending->count > 0) {
         blocks->quarantined += ending->count;
         list_push_back(&blocks->quarantine, &ending->link);
+        return;
+    }
+    if (ending->erasure != 0 && ending->count > 0) {
+        blocks->quarantined += ending->count;
+        list_push_back(&blocks->erasing, &ending->link);
         return;
     }
     blocks_give_back(blocks, ending, ending->count);
@@ -180,7 +216,11 @@ blocks_lift(struct blocks *blocks, uint64_t fence)
     {
         struct block_run *run = LIST_ENTRY(node, struct block_run, link);
 
-        if (run->fence == fence) {
+        if (run->fence == fence && run->erasure != 0) {
+            run->fence = 0;
+            list_unlink(node);
+            list_push_back(&blocks->erasing, node);
+        } else if (run->fence == fence) {
             list_unlink(node);
             lifted += run->count;
             blocks_give_back(blocks, run, run->count);
@@ -189,4 +229,146 @@ blocks_lift(struct blocks *blocks, uint64_t fence)
     }
     blocks->quarantined -= lifted;
     return lifted;
+}
+
+/* --- erasure ---------------------------------------------------------------------------------- */
+
+static bool
+held(const struct blocks *blocks, uint32_t id, uint64_t owner)
+{
+    return blocks->owners[id] == owner || blocks->before[id] == owner
+           || blocks->before[id] == BLOCKS_ANY;
+}
+
+enum status
+blocks_take_remnants(struct blocks *blocks, uint64_t owner, uint64_t erasure, uint32_t *count_out)
+{
+    struct block_run *run = NULL;
+    uint32_t count = 0, kept = 0;
+
+    for (uint32_t i = 0; i < blocks->free_count; i++) {
+        count += held(blocks, blocks->free_ids[i], owner);
+    }
+    *count_out = count;
+    if (count == 0) {
+        return ST_OK;
+    }
+    TRY(block_run_new(count, &run));
+    for (uint32_t i = 0; i < blocks->free_count; i++) {
+        uint32_t id = blocks->free_ids[i];
+
+        if (held(blocks, id, owner)) {
+            run->ids[run->count++] = id;
+        } else {
+            blocks->free_ids[kept++] = id;
+        }
+    }
+    blocks->free_count = kept;
+    run->erasure = erasure;
+    blocks_end_run(blocks, &run);
+    return ST_OK;
+}
+
+static bool
+holds(const struct blocks *blocks, const struct block_run *run, uint64_t owner)
+{
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (held(blocks, run->ids[i], owner)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t
+blocks_mark_fenced(struct blocks *blocks, uint64_t owner, uint64_t erasure)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, &blocks->quarantine)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+
+        if (run->erasure == 0 && holds(blocks, run, owner)) {
+            run->erasure = erasure;
+            count += run->count;
+        }
+    }
+    return count;
+}
+
+struct block_run *
+blocks_next_erasure(struct blocks *blocks)
+{
+    LIST_FOR_EACH(node, &blocks->erasing)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+
+        if (run->eraser == 0) {
+            return run;
+        }
+    }
+    return NULL;
+}
+
+uint32_t
+blocks_erased(struct blocks *blocks, uint64_t erase)
+{
+    LIST_FOR_EACH_SAFE(node, &blocks->erasing)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+        uint32_t count = run->count;
+
+        if (run->eraser == 0 || run->erase != erase) {
+            continue;
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            blocks->owners[run->ids[i]] = blocks->before[run->ids[i]] = 0;
+            if (blocks->catalog != NULL) {
+                catalog_erase(blocks->catalog, run->ids[i]);
+            }
+        }
+        list_unlink(node);
+        blocks->quarantined -= count;
+        blocks_give_back(blocks, run, count);
+        MEM_FREE(run);
+        return count;
+    }
+    return 0;
+}
+
+void
+blocks_lose_eraser(struct blocks *blocks, uint64_t eraser)
+{
+    LIST_FOR_EACH_SAFE(node, &blocks->erasing)
+    {
+        struct block_run *run = LIST_ENTRY(node, struct block_run, link);
+
+        if (run->eraser == eraser) {
+            run->eraser = 0;
+            run->fence = eraser; /* it may be writing them at this moment */
+            list_unlink(node);
+            list_push_back(&blocks->quarantine, node);
+        }
+    }
+}
+
+static uint32_t
+count_erasing(const struct list_node *runs, uint64_t erasure)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, runs)
+    {
+        const struct block_run *run = LIST_ENTRY(node, const struct block_run, link);
+
+        count += run->erasure == erasure ? run->count : 0;
+    }
+    return count;
+}
+
+uint32_t
+blocks_erasing(const struct blocks *blocks, uint64_t erasure)
+{
+    return count_erasing(&blocks->erasing, erasure) + count_erasing(&blocks->quarantine, erasure);
 }

@@ -2,7 +2,8 @@
 /* blocks - which block ids are free, and runs of those that are not.
  *
  * Every id is on the free stack or in exactly one run.  A run belongs to a document, to a claim, or
- * to quarantine: the blocks of a process that may still write them, until its fence is lifted.
+ * to quarantine: the blocks of a process that may still write them, until its fence is lifted, or
+ * those that have to be overwritten before anybody else gets them.
  * Quarantine links the runs themselves, so giving blocks up never allocates and cannot fail.
  * Private to the pool. */
 #ifndef KVPOOL_BLOCKS_H
@@ -14,9 +15,15 @@
 #include "common/list.h"
 #include "common/status.h"
 
+#define BLOCKS_ANY UINT64_MAX
+
 struct block_run {
     struct list_node link; /* in quarantine */
     uint64_t fence;        /* who may still write the blocks; 0 = nobody */
+    bool was_fenced;       /* nobody said that he has wiped them */
+    uint64_t erasure;      /* they have to be overwritten for this one; 0: for none */
+    uint64_t erase;        /* the message that asks for it, and */
+    uint64_t eraser;       /* who was asked; 0: nobody yet */
     uint32_t count;
     uint32_t capacity;
     uint32_t ids[]; /* [capacity], the first `count` are owned */
@@ -28,7 +35,11 @@ struct blocks {
     uint32_t quarantined;
     uint32_t *free_ids;          /* [total], a stack of free_count */
     uint64_t *contents;          /* [total] checksums of sealed blocks; 0: not known */
-    struct list_node quarantine; /* of block_run.link */
+    struct list_node quarantine; /* of block_run.link, with a fence */
+    struct list_node erasing;    /* likewise, without one and with an erasure */
+    uint64_t *owners; /* [total] the document that a block holds, or held if it is free; 0: none */
+    uint64_t *before; /* [total] the one before, until its next owner has wiped it for certain; 0:
+                         none, BLOCKS_ANY: more than one */
     struct catalog *catalog; /* NULL: none; the record of a block that becomes free is cleared */
 };
 
@@ -46,6 +57,9 @@ enum status block_run_reserve(struct block_run **run, uint32_t capacity);
 /* Appends `count` free ids to a run that has room for them. */
 void blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count);
 
+/* Whoever got the ids has wiped them: nothing of the document before is left. */
+void blocks_settle(struct blocks *blocks, const struct block_run *run);
+
 /* Frees the last `count` ids of the run. */
 void blocks_give_back(struct blocks *blocks, struct block_run *run, uint32_t count);
 
@@ -58,7 +72,31 @@ void blocks_end_run(struct blocks *blocks, struct block_run **run);
 bool blocks_regain(struct blocks *blocks, uint64_t fence, const uint32_t *ids, uint32_t count,
                    struct block_run *run, bool *is_wanted);
 
-/* Frees what is in quarantine under `fence`; returns how many ids. */
+/* --- erasure ---------------------------------------------------------------------------------- */
+
+/* Takes the free blocks that held `owner` out of the stack, to be overwritten for `erasure`;
+ * *count_out of them.  ST_NO_MEMORY with nothing changed. */
+enum status blocks_take_remnants(struct blocks *blocks, uint64_t owner, uint64_t erasure,
+                                 uint32_t *count_out);
+
+/* The same for runs in quarantine that hold any such block, when their fences are lifted; how many
+ * blocks. */
+uint32_t blocks_mark_fenced(struct blocks *blocks, uint64_t owner, uint64_t erasure);
+
+/* The next run that nobody has been asked to overwrite; NULL: none. */
+struct block_run *blocks_next_erasure(struct blocks *blocks);
+
+/* Overwritten, as that message asked: free.  Returns how many; 0: there is no such message. */
+uint32_t blocks_erased(struct blocks *blocks, uint64_t erase);
+
+/* That process does not answer any more; while it may live its blocks have its fence. */
+void blocks_lose_eraser(struct blocks *blocks, uint64_t eraser);
+
+/* Blocks that are not overwritten yet. */
+uint32_t blocks_erasing(const struct blocks *blocks, uint64_t erasure);
+
+/* Frees what is in quarantine under `fence`, unless it has to be overwritten first; returns how many
+ * ids. */
 uint32_t blocks_lift(struct blocks *blocks, uint64_t fence);
 
 #endif

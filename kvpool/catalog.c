@@ -297,6 +297,14 @@ catalog_clear(struct catalog *catalog, uint32_t block)
 }
 
 void
+catalog_erase(struct catalog *catalog, uint32_t block)
+{
+    catalog_clear(catalog, block);
+    memset((char *)slot_of(catalog, block) + offsetof(struct record_slot, record), 0,
+           catalog->record_bytes - offsetof(struct record_slot, record));
+}
+
+void
 catalog_set_pins(struct catalog *catalog, uint32_t block, uint32_t pins)
 {
     struct record_slot *slot = slot_of(catalog, block);

@@ -103,6 +103,9 @@ uint64_t catalog_lender(const struct catalog *catalog, uint32_t block); /* 0: no
 /* The block is free. */
 void catalog_clear(struct catalog *catalog, uint32_t block);
 
+/* The same, and nothing is left of what was noted of it. */
+void catalog_erase(struct catalog *catalog, uint32_t block);
+
 /* Changes the pins noted in a sealed block. */
 void catalog_set_pins(struct catalog *catalog, uint32_t block, uint32_t pins);
 

@@ -95,6 +95,7 @@ kvpool_doc_free(struct kvpool_doc *doc)
 {
     mem_free(doc->run);
     mem_free(doc->ids);
+    mem_free(doc->cites);
     mem_free(doc);
 }
 
@@ -223,6 +224,7 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
 
     if (doc != NULL) {
         doc->policy.key = *key;
+        doc->source = dockey_hash(key);
         doc->policy.n_tokens = n_tokens;
         doc->policy.n_blocks = kvpool_blocks_for(pool, n_tokens);
         doc->policy.is_awaited = await_is_awaited(pool, key);
@@ -426,6 +428,7 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
                        : (enum kvpool_miss)ghosts_take(pool->ghosts, &want->key, KVPOOL_MISS_COLD);
     want->must_build = true;
     doc->is_derived = want->is_derived;
+    doc->source = want->source != 0 ? want->source : doc->source;
     begin_build(pool, doc, builder);
 }
 
@@ -450,6 +453,9 @@ take_missing(struct kvpool *pool, struct kvpool_doc *doc)
     uint32_t missing = blocks_missing(doc);
 
     blocks_take(&pool->blocks, doc->run, missing);
+    for (uint32_t i = doc->run->count - missing; i < doc->run->count; i++) {
+        pool->blocks.owners[doc->run->ids[i]] = doc->source;
+    }
     doc->policy.blocks_resident += missing;
     pool->blocks_docs += missing;
 }
@@ -587,6 +593,7 @@ kvpool_claim_release(struct kvpool *pool, struct kvpool_claim **claim, uint64_t 
     list_unlink(&ending->link);
     pool->blocks_own -= ending->own->count;
     ending->own->fence = fence;
+    ending->own->was_fenced = fence != 0;
     blocks_end_run(&pool->blocks, &ending->own);
     mem_free(ending);
 }
@@ -600,6 +607,7 @@ kvpool_doc_seal(struct kvpool *pool, struct kvpool_doc *doc, uint32_t origin)
     assert(blocks_missing(doc) == 0);
     doc->builder = 0;
     doc->origin = origin;
+    blocks_settle(&pool->blocks, doc->run);
     kvpool_note_seal(pool, doc);
     doc->tokens_ready = doc->policy.n_tokens;
     pool->counted.docs_built++;
@@ -619,6 +627,7 @@ kvpool_doc_abandon(struct kvpool *pool, struct kvpool_doc *doc, uint64_t fence)
     doc->builder = 0;
     doc->is_abandoned = true;
     doc->run->fence = fence;
+    doc->run->was_fenced = fence != 0;
     if (doc->is_indexed) { /* not, if it was forgotten while it was built */
         detach(pool, doc, KVPOOL_MISS_ABANDONED);
     }
@@ -652,6 +661,12 @@ kvpool_forget(struct kvpool *pool, const struct dockey *key)
     }
     detach(pool, doc, KVPOOL_MISS_FORGOTTEN);
     return ST_OK;
+}
+
+void
+kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc)
+{
+    detach(pool, doc, KVPOOL_MISS_FORGOTTEN);
 }
 
 void

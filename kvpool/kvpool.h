@@ -79,7 +79,8 @@ struct kvpool_want {
     const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
     bool is_optional;    /* what is resident of it is enough; nothing is built */
     bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
-    bool is_derived;     /* a copy: cheaper to make again than to keep in a tier */
+    uint64_t source; /* dockey_hash of the document itself, where `key` names a form of it; or 0 */
+    bool is_derived; /* a copy: cheaper to make again than to keep in a tier */
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
@@ -207,6 +208,10 @@ enum status kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uin
                             uint32_t count, const struct dockey *key, const uint32_t *ids,
                             uint32_t origin);
 
+/* The documents (dockey_hash) that a turn was computed over.  ST_NO_MEMORY: it may be any. */
+enum status kvpool_turn_set_cites(struct kvpool *pool, const struct dockey *key,
+                                  const uint64_t *cites, uint32_t count);
+
 /* The ids of such a document, borrowed as long as it is there; NULL for any other. */
 const uint32_t *kvpool_doc_ids(const struct kvpool_doc *doc);
 
@@ -229,6 +234,38 @@ bool kvpool_doc_is_adopted(const struct kvpool_doc *doc); /* and not compared si
  * those that are not what they should be. */
 bool kvpool_doc_compare(struct kvpool *pool, struct kvpool_doc *doc, const uint32_t *blocks,
                         const uint64_t *sums, uint32_t count, uint32_t *damaged_out);
+
+/* --- erasure (kvpool_erase.c) ------------------------------------------------------------------ */
+
+/* What is there of a document. */
+struct kvpool_forgotten {
+    uint32_t documents;   /* itself, copies at other places, turns computed over it */
+    uint32_t remnants;    /* blocks of none of these that hold it: free, fenced, lost */
+    uint32_t blocks;      /* that will be overwritten, with those */
+    uint32_t building;    /* of the documents; they go on for those who wait */
+    uint32_t host_blocks; /* that a tier had of it; they are free */
+};
+
+/* All of it leaves the index now, pins or not; its blocks are overwritten before anybody else gets
+ * them, those of documents with references when the last one goes.  `erasure`: the caller's number,
+ * of no fence and no other erasure.  ST_NOT_FOUND: nothing is there. */
+enum status kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
+                         struct kvpool_forgotten *forgotten_out);
+
+/* Whether a document is, or stems from, the one with that key. */
+bool kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key);
+
+/* Blocks that `kvpool_erase` named and that are not overwritten yet. */
+uint32_t kvpool_erasing(const struct kvpool *pool, uint64_t erasure);
+
+/* The next blocks to be overwritten: by the process of incarnation `eraser`, asked by message
+ * `erase`.  Borrowed until kvpool_erased says that it is done.  NULL: none. */
+const uint32_t *kvpool_next_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser,
+                                    uint32_t *count_out);
+/* They are free now; how many. */
+uint32_t kvpool_erased(struct kvpool *pool, uint64_t erase);
+/* That process is lost: another is to be asked, once it is gone. */
+void kvpool_lose_eraser(struct kvpool *pool, uint64_t eraser);
 
 /* --- a further level (kvpool_tier.c) ---------------------------------------------------------- */
 

@@ -149,6 +149,7 @@ place(struct kvpool *pool, const struct catalog_record *record, uint32_t block)
     }
     doc->run->ids[record->index] = block;
     pool->blocks.contents[block] = record->content;
+    pool->blocks.owners[block] = doc->source;
     if (record->index == 0) {
         doc->pins = record->pins;
         doc->origin = record->origin;

@@ -58,6 +58,24 @@ move_blocks(struct kvpool *pool, struct block_run *own, uint32_t first, uint32_t
 }
 
 enum status
+kvpool_turn_set_cites(struct kvpool *pool, const struct dockey *key, const uint64_t *cites,
+                      uint32_t count)
+{
+    struct kvpool_doc *doc = kvpool_find(pool, key);
+
+    assert(doc != NULL && doc->ids != NULL && doc->cites == NULL);
+    doc->cites = mem_zalloc(count, sizeof(cites[0]));
+    if (doc->cites == NULL) {
+        return ERR(ST_NO_MEMORY, "the documents of a turn");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        doc->cites[i] = cites[i];
+    }
+    doc->cite_count = count;
+    return ST_OK;
+}
+
+enum status
 kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uint32_t first, uint32_t count,
                 const struct dockey *key, const uint32_t *ids, uint32_t origin)
 {
@@ -67,6 +85,7 @@ kvpool_keep_own(struct kvpool *pool, struct kvpool_claim *claim, uint32_t first,
     TRY(new_turn(pool, key, count, ids, &doc));
     (void)ghosts_take(pool->ghosts, key, KVPOOL_MISS_COLD);
     move_blocks(pool, claim->own, first, count, doc);
+    blocks_settle(&pool->blocks, doc->run);
     doc->is_indexed = true;
     doc->is_admitted = true;
     list_push_back(&pool->to_check, &doc->check_link);

@@ -330,6 +330,14 @@ kvpool_check(const struct kvpool *pool)
         census.quarantined += run->count;
         check_ids(pool, run->ids, run->count, &census);
     }
+    LIST_FOR_EACH(node, &pool->blocks.erasing)
+    {
+        const struct block_run *run = LIST_ENTRY(node, const struct block_run, link);
+
+        HOLDS(run->fence == 0 && run->erasure != 0 && run->count > 0);
+        census.quarantined += run->count;
+        check_ids(pool, run->ids, run->count, &census);
+    }
     check_ids(pool, pool->blocks.free_ids, pool->blocks.free_count, &census);
     HOLDS(census.docs == pool->blocks_docs);
     HOLDS(census.own == pool->blocks_own);

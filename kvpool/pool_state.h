@@ -22,6 +22,9 @@ struct kvpool_doc {
     uint32_t origin;     /* worker of the last sealed build */
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
+    uint64_t source;     /* dockey_hash of the document that it is of, or a copy of */
+    uint64_t *cites;     /* [cite_count] of a turn: the documents that it was computed over */
+    uint32_t cite_count; /* with cites NULL it may be any */
     uint64_t hits;
     struct spill *spill;       /* its blocks are being copied into the tier; NULL: they are not */
     uint64_t declined_at;      /* claims when the tier did not want it; 0: never */
@@ -77,6 +80,8 @@ struct kvpool {
 struct kvpool_doc *kvpool_doc_new(const struct kvpool *pool, const struct dockey *key,
                                   uint32_t n_tokens);
 void kvpool_doc_free(struct kvpool_doc *doc);
+/* Out of the index; it ends now or with its last reference. */
+void kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc);
 /* Brings is_evictable, the count of evictable blocks and the policy up to date. */
 void kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc);
 

@@ -185,6 +185,7 @@ settle(struct world *world, struct world_config config)
         }
         world_start(world, i);
     }
+    sched_set_scrub_interval(world_sched(world), 0); /* or there would be no end */
     for (uint32_t steps = 0; world_run(world, SLICE) == SLICE; steps += SLICE) {
         ck_assert_uint_lt(steps, 200000);
         spoil(world, config);
@@ -203,9 +204,9 @@ runs(void)
 START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
 {
     unsigned long long seed = test_seed();
-    uint32_t ends[SCHED_END_NO_MEMORY + 1] = {0};
+    uint32_t ends[SCHED_END_DAMAGED + 1] = {0};
     uint64_t preempted = 0, requeued = 0, copies = 0, warmed = 0, stopped = 0, followed = 0;
-    uint64_t loaded = 0, bad = 0;
+    uint64_t loaded = 0, bad = 0, checked = 0, erased = 0;
     uint64_t steered[WORLD_WISHES] = {0};
 
     for (uint32_t run = 0; run < runs(); run++) {
@@ -225,6 +226,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
             .seqs_max = 1 + below(8),
             .build_tokens = 1 + below(20),
             .host_places = run % 3 == 2 ? 0 : 20 + below(200),
+            .scrub_us = run % 4 == 3 ? 0 : 1 + below(60),
         };
         world = world_new(config);
         for (uint32_t i = 0; i < EVENTS; i++) {
@@ -247,16 +249,22 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         copies += sched_counters(world_sched(world))->copies_made;
         loaded += sched_counters(world_sched(world))->docs_loaded;
         bad += sched_counters(world_sched(world))->loads_bad;
+        checked += sched_counters(world_sched(world))->docs_checked;
+        erased += world_erased(world);
+        ck_assert_uint_eq(world_damaged(world), 0); /* no alarm without damage */
         world_destroy(world);
     }
     printf("ok %u, cancelled %u, deadline %u, never fits %u, full %u, failed %u; preempted %llu, "
            "requeued %llu, copies %llu, warmed %llu, gave way %llu, followed up %llu, loaded %llu, "
-           "bad %llu\n",
+           "bad %llu, checked %llu, erased %llu\n",
            ends[SCHED_END_OK], ends[SCHED_END_CANCELLED], ends[SCHED_END_DEADLINE],
            ends[SCHED_END_NEVER_FITS], ends[SCHED_END_FULL], ends[SCHED_END_FAILED],
            (unsigned long long)preempted, (unsigned long long)requeued, (unsigned long long)copies,
            (unsigned long long)warmed, (unsigned long long)stopped, (unsigned long long)followed,
-           (unsigned long long)loaded, (unsigned long long)bad);
+           (unsigned long long)loaded, (unsigned long long)bad, (unsigned long long)checked,
+           (unsigned long long)erased);
+    ck_assert_uint_gt(checked, 100);
+    ck_assert_uint_gt(erased, 10);
     /* A simulation in which nothing happens proves nothing. */
     ck_assert_uint_gt(ends[SCHED_END_OK], 100);
     ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);

@@ -92,6 +92,7 @@ fake_worker_forget(struct fake_worker *w)
     for (uint32_t i = 0; i < w->spill_count; i++) {
         mem_free(w->spills[i]);
     }
+    w->check = 0;
     w->run_count = w->build_count = w->inbox_count = w->outbox_count = w->spill_count = 0;
 }
 
@@ -170,6 +171,18 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
     case SCHED_SEND_SPILL:
         ck_assert_uint_lt(w->spill_count, SCHED_SPILLS_MAX);
         w->spills[w->spill_count++] = letter->spill;
+        break;
+    case SCHED_SEND_CHECK:
+        ck_assert_uint_eq(w->check, 0);
+        w->check = letter->build;
+        w->check_blocks = letter->blocks;
+        break;
+    case SCHED_SEND_ERASE:
+        for (uint32_t i = 0; i < letter->blocks.count; i++) {
+            w->contents[letter->blocks.ids[i]] = 0;
+        }
+        let_go_blocks(w, &letter->blocks, true);
+        report->erased[report->step.erased_count++] = letter->build;
         break;
     default: ck_abort_msg("a letter of a wrong kind");
     }
@@ -258,6 +271,32 @@ fill_built(const struct fake_worker *w, const struct fake_build *build)
 }
 
 static void
+report_sums(const struct fake_worker *w, const struct fake_build *build, struct report *report)
+{
+    for (uint32_t i = 0; i < build->blocks.count; i++) {
+        ck_assert_uint_lt(report->step.sum_count, SEAL_SUMS_MAX);
+        report->seal_sums[report->step.sum_count++] = w->contents[build->blocks.ids[i]];
+    }
+}
+
+/* With nothing else to do. */
+static void
+answer_check(struct fake_worker *w, struct report *report)
+{
+    if (w->check == 0 || w->run_count + w->build_count > 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < w->check_blocks.count; i++) {
+        report->check_sums[i] = w->contents[w->check_blocks.ids[i]];
+    }
+    report->checked = (struct sched_checked){
+        .check = w->check, .sums = report->check_sums, .sum_count = w->check_blocks.count};
+    report->step.checked = &report->checked;
+    report->step.checked_count = 1;
+    w->check = 0;
+}
+
+static void
 spill_some(struct fake_worker *w, struct report *report)
 {
     for (uint32_t i = 0; i < w->spill_count;) {
@@ -286,7 +325,7 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
 {
     struct report *report;
 
-    if (w->run_count + w->build_count + w->inbox_count + w->spill_count == 0) {
+    if (w->run_count + w->build_count + w->inbox_count + w->spill_count == 0 && w->check == 0) {
         return NULL;
     }
     report = mem_zalloc(1, sizeof(*report));
@@ -306,6 +345,7 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
         }
         if (build->done >= build->n_tokens) {
             fill_built(w, build);
+            report_sums(w, build, report);
             report->sealed[report->step.sealed_count++] = build->id;
             end_build(w, i);
         } else {
@@ -320,6 +360,9 @@ fake_worker_step(struct fake_worker *w, uint32_t block_tokens, uint32_t build_to
         }
     }
     spill_some(w, report);
+    answer_check(w, report);
+    report->step.sums = report->seal_sums;
+    report->step.erased = report->erased;
     report->step.step = ++w->steps;
     report->step.loaded = report->loaded;
     report->step.spilled = report->spilled;

@@ -16,6 +16,7 @@
 #define WORKER_ITEMS_MAX 1024 /* runs, builds, letters of one fake worker */
 #define DOCS_MAX         64   /* documents of one request */
 #define OWN_BLOCKS_MAX   256
+#define SEAL_SUMS_MAX    2048 /* blocks sealed by one step */
 
 struct fake_blocks {
     uint32_t ids[OWN_BLOCKS_MAX];
@@ -63,7 +64,7 @@ struct letter {
     struct fake_run *run; /* owned; ASSIGN with a request */
     struct fake_build *builds[DOCS_MAX];
     uint32_t build_count;
-    struct fake_blocks blocks; /* GRANT */
+    struct fake_blocks blocks; /* GRANT, CHECK, ERASE */
     struct fake_spill *spill;  /* owned; SPILL */
 };
 
@@ -75,6 +76,10 @@ struct report {
     struct sched_loaded loaded[WORKER_ITEMS_MAX];
     struct sched_spilled spilled[SCHED_SPILLS_MAX];
     uint64_t sums[SCHED_SPILLS_MAX][OWN_BLOCKS_MAX];
+    uint64_t seal_sums[SEAL_SUMS_MAX]; /* a block's checksum is what it holds */
+    uint64_t erased[WORKER_ITEMS_MAX];
+    struct sched_checked checked;
+    uint64_t check_sums[OWN_BLOCKS_MAX];
 };
 
 struct fake_worker {
@@ -93,6 +98,8 @@ struct fake_worker {
     uint32_t outbox_count;
     uint16_t *uses;   /* [block_count] reads and writes that it may still do */
     uint16_t *writes; /* [block_count] */
+    uint64_t check;   /* 0: none */
+    struct fake_blocks check_blocks;
     struct fake_spill *spills[SCHED_SPILLS_MAX];
     uint32_t spill_count;
     uint16_t *place_uses;   /* [host_places] as uses, of the host tier */

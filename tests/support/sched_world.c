@@ -45,6 +45,7 @@ world_new(struct world_config config)
         .policy = config.policy == NULL ? &evict_lru : config.policy,
         .quadratic_tokens = 1000,
         .pin_share_max = 0.5,
+        .scrub_interval_us = config.scrub_us,
         .check_pool = !config.is_quiet,
     };
 
@@ -316,6 +317,40 @@ world_spoil(struct world *world, uint32_t place)
     world->host[place] += 2;
 }
 
+void
+world_damage(struct world *world, uint32_t block)
+{
+    world->contents[block] ^= 2;
+}
+
+uint32_t
+world_damaged(const struct world *world)
+{
+    return world->damaged;
+}
+
+uint32_t
+world_erased(const struct world *world)
+{
+    return world->erased;
+}
+
+struct sched_forgotten
+world_forgotten(const struct world *world)
+{
+    return world->forgotten;
+}
+
+enum status
+world_forget(struct world *world, uint32_t doc, bool abort)
+{
+    struct dockey key = world_doc_key(doc);
+    enum status st = sched_forget(world->sched, ++world->now_us, 0, &key, abort);
+
+    world_obey(world);
+    return st;
+}
+
 enum status
 world_steer(struct world *world, enum world_wish wish, uint32_t doc, uint32_t number)
 {
@@ -326,7 +361,9 @@ world_steer(struct world *world, enum world_wish wish, uint32_t doc, uint32_t nu
     switch (wish) {
     case WORLD_PIN: st = sched_pin(world->sched, world->now_us, &key, number); break;
     case WORLD_UNPIN: st = sched_unpin(world->sched, world->now_us, &key); break;
-    case WORLD_FORGET: st = sched_forget(world->sched, world->now_us, &key); break;
+    case WORLD_FORGET:
+        st = sched_forget(world->sched, world->now_us, 0, &key, number % 3 == 0);
+        break;
     default: st = sched_prioritize(world->sched, &key, number % 101); break;
     }
     world_obey(world);

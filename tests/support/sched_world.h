@@ -33,6 +33,7 @@ struct world_config {
     uint32_t host_places;                  /* of the host tier; 0: none */
     uint32_t build_tokens;                 /* of each document a step */
     const struct evict_policy_ops *policy; /* NULL: lru */
+    uint64_t scrub_us;                     /* 0: nothing is read again */
     bool is_quiet;                         /* no invariant checks: for the benchmark */
 };
 
@@ -77,6 +78,14 @@ uint64_t world_submit(struct world *world, struct world_ask ask);
 uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
 /* A bit of the host tier's memory flips. */
 void world_spoil(struct world *world, uint32_t place);
+/* A bit of a block flips. */
+void world_damage(struct world *world, uint32_t block);
+/* Documents that were found damaged, and that were erased; what the last one of these was. */
+uint32_t world_damaged(const struct world *world);
+uint32_t world_erased(const struct world *world);
+struct sched_forgotten world_forgotten(const struct world *world);
+/* Documents.Forget of a request with that id. */
+enum status world_forget(struct world *world, uint32_t doc, bool abort);
 /* What operators do to a document: pin it (for ttl_us, 0: until unpinned), unpin it, forget it,
  * give it another priority.  Refusals are fine; what was refused had no effect. */
 enum world_wish {

@@ -219,6 +219,11 @@ send_letter(struct world *world, const struct sched_action *action)
         fake_blocks_add(&letter->spill->blocks, action->blocks, action->block_count);
         fake_blocks_add(&letter->spill->places, action->places, action->block_count);
         use_places(world, action->worker, &letter->spill->places, true);
+    } else if (action->kind == SCHED_SEND_CHECK) {
+        fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
+    } else if (action->kind == SCHED_SEND_ERASE) {
+        fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
+        use_blocks(world, action->worker, &letter->blocks, true);
     } else if (action->kind == SCHED_SEND_ASSIGN) {
         copy_builds(world, action, letter);
         world->requests[action->request].last_worker = action->worker;
@@ -247,6 +252,35 @@ receive_tokens(struct world *world, uint64_t id, const struct sched_result *resu
     }
 }
 
+static bool
+is_in_use(const struct world *world, uint32_t block)
+{
+    for (uint32_t i = 0; i < WORLD_WORKERS_MAX; i++) {
+        if (world->workers[i].uses[block] > 0) {
+            return true; /* somebody else's; wiped when his worker takes it in */
+        }
+    }
+    return false;
+}
+
+/* No block holds anything of a document that was erased, unless somebody has brought it back. */
+static void
+check_erased(const struct world *world, const struct dockey *key)
+{
+    uint64_t name = dockey_hash(key);
+
+    if (kvpool_find(sched_pool(world->sched), key) != NULL) {
+        return;
+    }
+    for (uint32_t block = 0; block < world->config.block_count; block++) {
+        for (uint32_t i = 0; i < OWN_BLOCKS_MAX; i++) {
+            ck_assert_msg(is_in_use(world, block)
+                              || world->contents[block] != fake_content(name, i),
+                          "block %u still holds block %u of what was erased", block, i);
+        }
+    }
+}
+
 void
 world_obey(struct world *world)
 {
@@ -269,6 +303,12 @@ world_obey(struct world *world)
             request->end = action->end;
             request->usage = action->usage;
             (void)snprintf(request->message, sizeof(request->message), "%s", action->message);
+            break;
+        case SCHED_TELL_DAMAGED: world->damaged++; break;
+        case SCHED_REPLY_FORGOTTEN:
+            check_erased(world, &action->forgotten.key);
+            world->forgotten = action->forgotten;
+            world->erased++;
             break;
         default: send_letter(world, action); break;
         }

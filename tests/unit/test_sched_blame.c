@@ -121,14 +121,13 @@ END_TEST
 START_TEST(a_quarantine_is_refused_at_the_door_and_ends_by_forget_or_time)
 {
     struct world *world = make_world(1);
-    struct dockey killer = world_doc_key(KILLER);
     uint64_t guilty = ask(world, KILLER, 10);
 
     ck_assert_uint_eq(run_with_killer(world, 1, KILLER, guilty, 0), SCHED_STRIKES_MAX);
     uint64_t refused = ask(world, KILLER, 10);
 
     ck_assert_int_eq(world_get(world, refused)->end, SCHED_END_QUARANTINED);
-    (void)sched_forget(world_sched(world), world_now(world), &killer);
+    (void)world_forget(world, KILLER, false);
     uint64_t again = ask(world, KILLER, 10);
 
     world_run(world, 100);

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forgetting a document for good (Documents.Forget).
+ *
+ * At once it leaves the index in all its forms, so nobody finds it any more; requests that wait and
+ * cite it end, since they would bring it back.  Those that read it go on to their end, or with
+ * `abort` are stopped.  Then its blocks come back, and a worker overwrites them before they are
+ * free (kvpool_erase.c).  When nothing is left, whoever asked is told what was erased.  Without a
+ * worker all that waits; if the one who was asked is lost, his process must be gone before another
+ * is asked. */
+#include "daemon/sched_state.h"
+
+#include <string.h>
+
+#include "common/mem.h"
+#include "kvpool/tier.h"
+
+#define ERASURE_BIT                                                                                \
+    (UINT64_C(1) << 63) /* no incarnation has it: erasures are fences of a tier too */
+
+struct forget {
+    struct list_node link; /* in sched->forgets */
+    uint64_t id;           /* whom to tell; 0: nobody */
+    uint64_t erasure;
+    uint64_t since_us;
+    struct dockey key;
+    struct sched_forgotten told;
+};
+
+static bool
+cites(const struct session *session, const struct dockey *key)
+{
+    for (size_t i = 0; i < session->prompt.document_count; i++) {
+        if (memcmp(session->prompt.documents[i].key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; i < session->want_count; i++) { /* earlier turns over it */
+        if (session->wants[i].doc != NULL && kvpool_doc_stems_from(session->wants[i].doc, key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void
+end_reader(struct sched *sched, uint64_t now_us, struct session *session)
+{
+    static const char message[] = "a document of it was forgotten";
+
+    if (session->state == SESSION_RUNNING) {
+        sched_stop_request(sched, session);
+    }
+    sched_close(sched, now_us, session, SCHED_END_CANCELLED, NULL, message);
+    if (session->state == SESSION_CLOSING) {
+        sched_settle(sched, session);
+    }
+}
+
+/* Before the document leaves: who cites it. */
+static void
+see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool abort)
+{
+    LIST_FOR_EACH_SAFE(node, &sched->waiting)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
+
+        if (cites(session, &forget->key)) {
+            forget->told.readers_aborted++;
+            end_reader(sched, now_us, session);
+        }
+    }
+    LIST_FOR_EACH_SAFE(node, &sched->running)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
+
+        if (session->state != SESSION_RUNNING || !cites(session, &forget->key)) {
+            continue;
+        }
+        if (abort || session->is_background) {
+            forget->told.readers_aborted += !session->is_background;
+            end_reader(sched, now_us, session);
+        } else {
+            forget->told.readers_waited++;
+        }
+    }
+    if (abort) {
+        sched_drop_kept(sched, &forget->key);
+    }
+}
+
+static enum status
+open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dockey *key,
+            struct forget **forget_out)
+{
+    struct forget *forget;
+
+    if (sched->forget_count >= SCHED_FORGETS_MAX) {
+        return ERR(ST_NO_MEMORY, "%u documents are being forgotten: the limit",
+                   sched->forget_count);
+    }
+    forget = mem_zalloc(1, sizeof(*forget));
+    if (forget == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory to forget a document");
+    }
+    forget->id = id;
+    forget->key = *key;
+    forget->since_us = now_us;
+    forget->erasure = ++sched->erasures | ERASURE_BIT;
+    *forget_out = forget;
+    return ST_OK;
+}
+
+enum status
+sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dockey *key,
+             bool abort)
+{
+    struct kvpool_forgotten found;
+    struct forget *forget = NULL;
+    enum status st;
+
+    sched_begin(sched);
+    if (sched->pool == NULL) {
+        return ERR(ST_UNAVAILABLE, "no pool yet: no worker has attached");
+    }
+    sched_acquit(sched, key); /* its quarantine ends with it */
+    TRY(open_forget(sched, now_us, id, key, &forget));
+    see_readers(sched, now_us, forget, abort);
+    st = kvpool_erase(sched->pool, key, forget->erasure, &found);
+    if (st != ST_OK) {
+        bool had_readers = forget->told.readers_aborted > 0;
+
+        mem_free(forget);
+        sched_take_turn(sched, now_us);
+        return had_readers && st == ST_NOT_FOUND ? ST_OK : st;
+    }
+    forget->told.blocks = found.blocks;
+    forget->told.documents = found.documents;
+    forget->told.remnants = found.remnants;
+    forget->told.host_blocks = found.host_blocks;
+    sched_forget_pin_ends(sched, key);
+    list_push_back(&sched->forgets, &forget->link);
+    sched->forget_count++;
+    sched->has_news = true;
+    sched_take_turn(sched, now_us);
+    return ST_OK;
+}
+
+bool
+sched_is_forgetting(const struct sched *sched, uint64_t id)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        if (LIST_ENTRY(node, const struct forget, link)->id == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- erasing ---------------------------------------------------------------------------------- */
+
+/* It goes before the next step, so who has least to do answers first. */
+static uint32_t
+find_eraser(const struct sched *sched)
+{
+    uint32_t best = SESSION_WORKER_NONE;
+
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (sched->workers[i].is_ready
+            && (best == SESSION_WORKER_NONE
+                || sched->workers[i].assigned < sched->workers[best].assigned)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static void
+send_erasures(struct sched *sched)
+{
+    uint32_t worker = find_eraser(sched);
+
+    for (int i = 0; i < SCHED_ERASES_A_TURN && worker != SESSION_WORKER_NONE; i++) {
+        uint64_t incarnation = sched->workers[worker].incarnation;
+        uint32_t count;
+        const uint32_t *blocks =
+            kvpool_next_erasure(sched->pool, sched->erases + 1, incarnation, &count);
+        struct sched_action *action;
+
+        if (blocks == NULL) {
+            return;
+        }
+        action = sched_push(sched, SCHED_SEND_ERASE, NULL);
+        action->worker = worker;
+        action->incarnation = incarnation;
+        action->build = ++sched->erases;
+        action->blocks = blocks;
+        action->block_count = count;
+    }
+}
+
+static void
+tell(struct sched *sched, uint64_t now_us, struct forget *forget)
+{
+    struct sched_action *action = sched_push(sched, SCHED_REPLY_FORGOTTEN, NULL);
+
+    forget->told.elapsed_us = now_us - forget->since_us;
+    action->request = forget->id;
+    action->forgotten = forget->told;
+    action->forgotten.key = forget->key;
+    sched->counters.docs_forgotten += forget->told.documents;
+    list_unlink(&forget->link);
+    sched->forget_count--;
+    mem_free(forget);
+}
+
+/* What it found gone may be on its way in another one of the same document. */
+static bool
+is_behind_another(const struct sched *sched, const struct forget *forget)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        const struct forget *other = LIST_ENTRY(node, const struct forget, link);
+
+        if (other == forget) {
+            return false;
+        }
+        if (memcmp(other->key.bytes, forget->key.bytes, DOCKEY_BYTES) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+sched_erase(struct sched *sched, uint64_t now_us)
+{
+    if (sched->pool == NULL || sched->forget_count == 0) {
+        return;
+    }
+    send_erasures(sched);
+    LIST_FOR_EACH_SAFE(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (kvpool_erasing(sched->pool, forget->erasure) == 0
+            && !is_behind_another(sched, forget)) {
+            tell(sched, now_us, forget);
+        }
+    }
+}
+
+void
+sched_take_erased(struct sched *sched, const struct sched_step *step)
+{
+    for (size_t i = 0; i < step->erased_count; i++) {
+        uint32_t count = kvpool_erased(sched->pool, step->erased[i]);
+
+        sched->counters.blocks_erased += count;
+        sched->has_news |= count > 0;
+    }
+}
+
+/* What was to be erased is gone with the arena. */
+void
+sched_end_forgets(struct sched *sched)
+{
+    LIST_FOR_EACH_SAFE(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        list_unlink(node);
+        mem_free(forget);
+    }
+    sched->forget_count = 0;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forgetting for good.
+ *
+ * A document may be here in several forms: itself, copies of it at other places, turns computed
+ * over it, builds of it that were lost, and blocks that were freed and nobody has taken since.  All
+ * of them go, and none of their blocks is free before a worker has overwritten it.  (A block that
+ * somebody has taken is wiped by his worker before it is used.)  What somebody still reads goes when the
+ * last reference does: its run carries the erasure, and the run's end puts it where
+ * kvpool_next_erasure finds it (blocks.c).
+ *
+ * Documents are told apart by eight bytes of their keys here: two that share them (once in 2^64
+ * pairs) would go together. */
+#include <assert.h>
+
+#include "kvpool/kvpool.h"
+#include "kvpool/pool_state.h"
+#include "kvpool/tier.h"
+
+static bool
+stems_from(const struct kvpool_doc *doc, uint64_t source)
+{
+    bool is_cited = false;
+
+    for (uint32_t i = 0; i < doc->cite_count; i++) {
+        is_cited |= doc->cites[i] == source;
+    }
+    return doc->source == source || is_cited || (doc->ids != NULL && doc->cites == NULL);
+}
+
+bool
+kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key)
+{
+    return stems_from(doc, dockey_hash(key));
+}
+
+/* Lost or forgotten before, and still read, or fenced.  What an earlier erasure has is its own. */
+static uint32_t
+mark_detached(struct kvpool *pool, uint64_t source, uint64_t erasure)
+{
+    uint32_t blocks = blocks_mark_fenced(&pool->blocks, source, erasure);
+
+    LIST_FOR_EACH(node, &pool->detached)
+    {
+        struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
+
+        if (doc->run->erasure == 0 && stems_from(doc, source)) {
+            doc->run->erasure = erasure;
+            blocks += doc->run->count;
+        }
+    }
+    return blocks;
+}
+
+enum status
+kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
+             struct kvpool_forgotten *forgotten_out)
+{
+    struct kvpool_forgotten forgotten = {0};
+    uint64_t source = dockey_hash(key);
+    struct htab_node *next;
+
+    assert(erasure != 0);
+    TRY(blocks_take_remnants(&pool->blocks, source, erasure, &forgotten.remnants));
+    forgotten.remnants += mark_detached(pool, source, erasure);
+    forgotten.blocks = forgotten.remnants;
+    if (pool->tier != NULL) {
+        forgotten.host_blocks = pool->tier->ops->lookup(pool->tier, key);
+        (void)pool->tier->ops->remove(pool->tier, key);
+    }
+    for (struct htab_node *node = htab_next(&pool->index, NULL); node != NULL; node = next) {
+        struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
+
+        next = htab_next(&pool->index, node);
+        if (stems_from(doc, source)) {
+            forgotten.documents++;
+            forgotten.blocks += doc->run->count;
+            forgotten.building += doc_is_building(doc);
+            doc->run->erasure = erasure;
+            kvpool_detach_forgotten(pool, doc);
+        }
+    }
+    if (forgotten.blocks + forgotten.host_blocks == 0) {
+        return ERR(ST_NOT_FOUND, "document is not in the pool");
+    }
+    *forgotten_out = forgotten;
+    return ST_OK;
+}
+
+uint32_t
+kvpool_erasing(const struct kvpool *pool, uint64_t erasure)
+{
+    uint32_t count = blocks_erasing(&pool->blocks, erasure);
+
+    LIST_FOR_EACH(node, &pool->detached)
+    {
+        const struct kvpool_doc *doc = LIST_ENTRY(node, const struct kvpool_doc, link);
+
+        count += doc->run->erasure == erasure ? doc->run->count : 0;
+    }
+    return count;
+}
+
+const uint32_t *
+kvpool_next_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser, uint32_t *count_out)
+{
+    struct block_run *run = blocks_next_erasure(&pool->blocks);
+
+    if (run == NULL) {
+        return NULL;
+    }
+    assert(erase != 0 && eraser != 0);
+    run->erase = erase;
+    run->eraser = eraser;
+    *count_out = run->count;
+    return run->ids;
+}
+
+uint32_t
+kvpool_erased(struct kvpool *pool, uint64_t erase)
+{
+    return blocks_erased(&pool->blocks, erase);
+}
+
+void
+kvpool_lose_eraser(struct kvpool *pool, uint64_t eraser)
+{
+    blocks_lose_eraser(&pool->blocks, eraser);
+}
