@@ -95,8 +95,8 @@ void blocks_lose_eraser(struct blocks *blocks, uint64_t eraser);
 /* Blocks that are not overwritten yet. */
 uint32_t blocks_erasing(const struct blocks *blocks, uint64_t erasure);
 
-/* Frees what is in quarantine under `fence`, unless it has to be overwritten first; returns how many
- * ids. */
+/* Frees what is in quarantine under `fence`, unless it has to be overwritten first; returns how
+ * many ids. */
 uint32_t blocks_lift(struct blocks *blocks, uint64_t fence);
 
 #endif

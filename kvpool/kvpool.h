@@ -235,7 +235,7 @@ bool kvpool_doc_is_adopted(const struct kvpool_doc *doc); /* and not compared si
 bool kvpool_doc_compare(struct kvpool *pool, struct kvpool_doc *doc, const uint32_t *blocks,
                         const uint64_t *sums, uint32_t count, uint32_t *damaged_out);
 
-/* --- erasure (kvpool_erase.c) ------------------------------------------------------------------ */
+/* --- erasure (kvpool_erase.c) ----------------------------------------------------------------- */
 
 /* What is there of a document. */
 struct kvpool_forgotten {

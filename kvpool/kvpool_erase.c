@@ -4,8 +4,8 @@
  * A document may be here in several forms: itself, copies of it at other places, turns computed
  * over it, builds of it that were lost, and blocks that were freed and nobody has taken since.  All
  * of them go, and none of their blocks is free before a worker has overwritten it.  (A block that
- * somebody has taken is wiped by his worker before it is used.)  What somebody still reads goes when the
- * last reference does: its run carries the erasure, and the run's end puts it where
+ * somebody has taken is wiped by his worker before it is used.)  What somebody still reads goes
+ * when the last reference does: its run carries the erasure, and the run's end puts it where
  * kvpool_next_erasure finds it (blocks.c).
  *
  * Documents are told apart by eight bytes of their keys here: two that share them (once in 2^64
