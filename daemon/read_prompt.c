@@ -8,6 +8,7 @@
 #include <openssl/rand.h>
 
 #include "common/mem.h"
+#include "daemon/known_ids.h"
 #include "daemon/read_resume.h"
 #include "daemon/registry.h"
 #include "daemon/sched.h"
@@ -255,8 +256,8 @@ read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_ki
         return find_registered(work, segment, tokens_out);
     }
     if (segment->text == NULL) { /* ids, or an empty list of them: an empty document */
-        TRY(segment_check_ids(work->reader->vocab_size, ids, id_count));
-        return tokens_new(ids, id_count, tokens_out);
+        return known_ids(work->reader->memo, work->salt.data, work->salt.len,
+                         work->reader->vocab_size, ids, id_count, tokens_out);
     }
     struct template_document text = {
         .title = segment->title,

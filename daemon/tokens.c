@@ -108,15 +108,27 @@ remember(struct tokens *tokens, const uint8_t fingerprint[32], const void *salt,
     }
 }
 
+static bool
+has_salt(const struct known_key *known, const void *salt, size_t salt_length)
+{
+    return known != NULL && known->salt_length == salt_length
+           && (salt_length == 0 || memcmp(known->salt, salt, salt_length) == 0);
+}
+
+bool
+tokens_have_salt(const struct tokens *tokens, const void *salt, size_t salt_length)
+{
+    return has_salt(atomic_load(&tokens->known), salt, salt_length);
+}
+
 enum status
 tokens_key(struct tokens *tokens, const uint8_t fingerprint[32], const void *salt,
            size_t salt_length, struct dockey *key_out)
 {
     const struct known_key *known = atomic_load(&tokens->known);
 
-    if (known != NULL && known->salt_length == salt_length
-        && memcmp(known->fingerprint, fingerprint, sizeof(known->fingerprint)) == 0
-        && (salt_length == 0 || memcmp(known->salt, salt, salt_length) == 0)) {
+    if (has_salt(known, salt, salt_length)
+        && memcmp(known->fingerprint, fingerprint, sizeof(known->fingerprint)) == 0) {
         *key_out = known->key;
         return ST_OK;
     }

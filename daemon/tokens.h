@@ -7,6 +7,7 @@
 #ifndef DAEMON_TOKENS_H
 #define DAEMON_TOKENS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,9 @@ uint32_t tokens_count(const struct tokens *tokens);
  */
 enum status tokens_key(struct tokens *tokens, const uint8_t fingerprint[32], const void *salt,
                        size_t salt_length, struct dockey *key_out);
+
+/* Whether the key that is remembered is one with this salt. */
+bool tokens_have_salt(const struct tokens *tokens, const void *salt, size_t salt_length);
 
 #define TOKENS_COUNT_MAX (1u << 24) /* ids in one segment */
 

@@ -262,6 +262,49 @@ START_TEST(ids_are_the_same_document_as_numbers_and_as_bytes)
 }
 END_TEST
 
+#define KNOWN_IDS 300
+
+static const struct tokens *
+read_known(struct rig *rig, struct raw *raw)
+{
+    ck_assert_int_eq(read_message(rig, METHOD_GENERATE, &raw->request.base), ST_OK);
+    return rig->reading.prompt.documents[0].tokens;
+}
+
+START_TEST(ids_that_come_again_are_known_and_never_under_another_salt)
+{
+    struct rig rig;
+    struct raw raw;
+    uint32_t ids[KNOWN_IDS];
+    uint8_t salt[] = "tenant";
+
+    for (uint32_t i = 0; i < KNOWN_IDS; i++) {
+        ids[i] = 3 + i % 200;
+    }
+    rig_open(&rig);
+    raw_init(&raw, "a text");
+    raw.segment.text = NULL;
+    raw.segment.has_token_ids_le = true;
+    raw.segment.token_ids_le = (ProtobufCBinaryData){.len = sizeof(ids), .data = (uint8_t *)ids};
+    const struct tokens *first = read_known(&rig, &raw);
+    struct dockey key = rig.reading.prompt.documents[0].key;
+
+    ck_assert_ptr_eq(read_known(&rig, &raw), first);
+    ck_assert_mem_eq(&rig.reading.prompt.documents[0].key, &key, sizeof(key));
+    raw.request.has_salt = true;
+    raw.request.salt = (ProtobufCBinaryData){.data = salt, .len = sizeof(salt)};
+    ck_assert_ptr_ne(read_known(&rig, &raw), first);
+    ck_assert_mem_ne(&rig.reading.prompt.documents[0].key, &key, sizeof(key));
+    raw.request.has_salt = false;
+    ids[KNOWN_IDS - 1] ^= 1;
+    ck_assert_ptr_ne(read_known(&rig, &raw), first);
+    ck_assert_mem_ne(&rig.reading.prompt.documents[0].key, &key, sizeof(key));
+    ids[7] = 512;
+    expect_refused(&rig, &raw, "segments[0]: token_ids[7] is 512: the vocabulary has 512");
+    rig_close(&rig);
+}
+END_TEST
+
 START_TEST(a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt)
 {
     struct rig rig;
@@ -603,6 +646,7 @@ CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_i
            a_retry_brings_what_came_and_the_seed_that_it_was_drawn_with,
            contradictions_between_raw_and_chat_are_refused,
            ids_are_the_same_document_as_numbers_and_as_bytes,
+           ids_that_come_again_are_known_and_never_under_another_salt,
            a_document_has_the_same_key_in_any_place_and_another_one_under_another_salt,
            a_mode_says_under_which_name_a_document_is_looked_for,
            add_bos_puts_a_segment_of_its_own_in_front_unless_one_is_there,
