@@ -452,7 +452,7 @@ bench_plain(bool is_decode_only)
 
 /* --- the host tier ---------------------------------------------------------------------------- */
 
-#define TIER_PLACES 4096u /* 16 GiB */
+#define TIER_PLACES 2048u /* 8 GiB */
 #define DOC_BLOCKS  64u   /* 2048 tokens */
 
 static sem_t moved;
