@@ -286,15 +286,6 @@ peers_close(struct kvasird *d)
 /* --- from workers ----------------------------------------------------------------------------- */
 
 static void
-use_tier(struct kvasird *d, uint32_t worker)
-{
-    if (d->host.bytes > 0 && d->peers[worker].state == PEER_READY && !d->peers[worker].is_lost) {
-        sched_worker_use_tier(d->sched, clock_now_us(), worker);
-        deliver(d);
-    }
-}
-
-static void
 take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
            const Kvasir__V1__Ready *ready)
 {
@@ -309,9 +300,9 @@ take_ready(struct kvasird *d, uint32_t worker, const struct message *message,
     peer->address = message->from;
     log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u", worker,
              (unsigned long long)peer->incarnation, ready->seqs_max);
+    sched_worker_use_tier(d->sched, worker); /* it was told of the memory when it attached */
     sched_worker_ready(d->sched, clock_now_us(), worker, peer->incarnation, ready->seqs_max);
     deliver(d);
-    use_tier(d, worker); /* it was told of the memory when it attached */
     serve_status(d);
 }
 
@@ -332,10 +323,10 @@ take_reset(struct kvasird *d, uint32_t worker, const struct message *message,
     peer->heard_us = clock_now_us();
     log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u after=restart kept=%zu",
              worker, (unsigned long long)peer->incarnation, peer->seqs_max, wire->step->n_kept);
-    peers_back(d, worker, wire->step);
     if (d->is_host_adopted) {
-        use_tier(d, worker);
+        sched_worker_use_tier(d->sched, worker);
     }
+    peers_back(d, worker, wire->step);
     serve_status(d);
 }
 

@@ -239,8 +239,8 @@ void sched_use_catalog(struct sched *sched, struct catalog *catalog);
  * nowhere) and filled with what it says; 0: none.  Outlives the scheduler. */
 void sched_use_host_tier(struct sched *sched, uint32_t places, struct catalog *catalog);
 
-/* The worker, ready already, has the host tier's memory mapped. */
-void sched_worker_use_tier(struct sched *sched, uint64_t now_us, uint32_t worker);
+/* The worker, which is about to be ready, has the host tier's memory mapped. */
+void sched_worker_use_tier(struct sched *sched, uint32_t worker);
 
 /* Makes the pool from that catalog, which an earlier kvasird has left. */
 enum status sched_adopt_pool(struct sched *sched, uint32_t block_count,

@@ -56,12 +56,10 @@ sched_make_tier(struct sched *sched, kvpool_may_write_fn may_write, void *arg)
 }
 
 void
-sched_worker_use_tier(struct sched *sched, uint64_t now_us, uint32_t worker)
+sched_worker_use_tier(struct sched *sched, uint32_t worker)
 {
-    assert(worker < SCHED_WORKERS_MAX && sched->workers[worker].is_ready);
-    sched_begin(sched);
+    assert(worker < SCHED_WORKERS_MAX && !sched->workers[worker].is_ready);
     sched->workers[worker].has_tier = true;
-    sched_take_turn(sched, now_us);
 }
 
 /* --- there ------------------------------------------------------------------------------------ */
@@ -207,4 +205,5 @@ sched_lose_tier(struct sched *sched, uint32_t worker)
         kvpool_spills_lost(sched->pool, sched->workers[worker].incarnation);
     }
     sched->workers[worker].spills = 0;
+    sched->workers[worker].has_tier = false;
 }

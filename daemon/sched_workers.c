@@ -15,6 +15,7 @@ sched_make_ready(struct sched *sched, uint32_t worker, uint64_t incarnation, uin
         .is_ready = true,
         .incarnation = incarnation,
         .kept = w->kept,
+        .has_tier = w->has_tier,
         .seqs_max = seqs_max < SCHED_WORKER_SEQS_MAX ? seqs_max : SCHED_WORKER_SEQS_MAX,
     };
     sched->has_news = true;

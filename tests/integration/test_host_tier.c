@@ -170,7 +170,36 @@ START_TEST(the_copies_outlive_kvasird)
 }
 END_TEST
 
+START_TEST(a_worker_that_lives_on_goes_on_with_the_same_memory)
+{
+    static struct answer expected[DOCS];
+    struct host *host;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){
+        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
+    ask_all(host, expected);
+    for (int life = 0; life < 3; life++) {
+        host_kill_daemon(host);
+        host_restart_daemon(host);
+        host_wait_at_least(host, "workers_ready", 1);
+        host_wait_exactly(host, "host_blocks_writing", 0);
+        ask_all(host, expected);
+        ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
+        ck_assert_uint_gt(host_counter(host, "docs_loaded"), 0);
+        ck_assert_uint_eq(host_counter(host, "spills_refused"), 0);
+    }
+    /* And one that comes now has it too. */
+    host_kill_worker(host, 0);
+    (void)host_add_worker(host);
+    ask_all(host, expected);
+    ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
+    ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("host_tier", a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once,
            two_workers_share_the_tier,
            memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer,
-           the_copies_outlive_kvasird)
+           the_copies_outlive_kvasird, a_worker_that_lives_on_goes_on_with_the_same_memory)

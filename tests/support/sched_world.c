@@ -383,13 +383,12 @@ world_start(struct world *world, uint32_t worker)
     w->steps = 0;
     w->is_missing_one = false;
     w->incarnation = ++world->next_incarnation;
+    if (world->config.host_places > 0) {
+        sched_worker_use_tier(world->sched, worker);
+    }
     sched_worker_ready(world->sched, ++world->now_us, worker, w->incarnation,
                        world->config.seqs_max);
     world_obey(world);
-    if (world->config.host_places > 0) {
-        sched_worker_use_tier(world->sched, ++world->now_us, worker);
-        world_obey(world);
-    }
 }
 
 void
