@@ -149,6 +149,25 @@ load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t
 }
 
 void
+attn_fetch_keys(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t head)
+{
+    uint32_t P = desc->layout.P, n = seg->n_tokens < ATTN_TILE ? seg->n_tokens : ATTN_TILE;
+    size_t block_bytes = kv_layout_block_bytes(&desc->layout);
+    size_t row_bytes = desc->layout.D * sizeof(float);
+
+    for (uint32_t key = 0; desc->layout.type == KV_F32 && key < n; key++) {
+        const char *block =
+            (const char *)desc->kv + desc->block_ids[seg->block_first + key / P] * block_bytes;
+        const char *row =
+            block + kv_layout_offset(&desc->layout, desc->layer, KV_PART_K, head, key % P, 0);
+
+        for (size_t at = 0; at < row_bytes; at += CACHE_LINE_FLOATS * sizeof(float)) {
+            __builtin_prefetch(row + at, 0, 2);
+        }
+    }
+}
+
+void
 attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
                  const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch)
 {

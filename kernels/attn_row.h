@@ -26,7 +26,7 @@ struct attn_items {
     uint32_t count; /* <= ATTN_ITEMS */
 };
 
-/* Working memory of one thread; about 200 KiB, lives on its stack. */
+/* Working memory of one thread; about 170 KiB, lives on its stack. */
 struct attn_scratch {
     float rows[ATTN_ITEMS][ATTN_D_MAX]; /* queries rotated for the segment in hand ... */
     float q[ATTN_D_MAX][ATTN_ITEMS];    /* ... and as attn_tile_add takes them */
@@ -43,6 +43,9 @@ enum status attn_check(const struct attn_desc *desc);
 uint64_t attn_items_rotate(const struct attn_desc *desc, const struct rope_table *table,
                            const float *q, struct attn_items items, const struct attn_segment *seg,
                            struct attn_scratch *scratch);
+
+/* Fetches the first tile of a segment's keys from memory, for a call that comes soon. */
+void attn_fetch_keys(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t head);
 
 /* Sets scratch->part to the partials over keys [chunk, chunk + 1) * LAZY_DECODE_CHUNK of the
  * segment. */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define ATTN_D_MAX 128
-#define ATTN_TILE  32 /* keys; with values 16 KiB at D = 64, so that both stay in the first cache */
+#define ATTN_TILE  64 /* keys: a paragraph is one tile; 32 KiB with values at D = 64 */
 #define ATTN_ITEMS 64 /* queries of a block: lanes of its vectors */
 
 /* Partial attention of a block of queries over the keys seen so far, query by query in the last

@@ -65,6 +65,9 @@ lazy_prefill_unit(const struct lazy_prefill_args *args, const struct rope_table 
         const struct attn_segment *seg = &desc->segs[items.seq->seg_first + s];
         uint64_t visible = attn_items_rotate(desc, table, args->q, items, seg, &scratch);
 
+        if (s + 1 < items.seq->n_segs) {
+            attn_fetch_keys(desc, seg + 1, items.kv_head);
+        }
         for (uint32_t chunk = 0; (uint64_t)chunk * LAZY_DECODE_CHUNK < visible; chunk++) {
             attn_items_chunk(desc, items, seg, chunk, &scratch);
             attn_lanes_merge(&all, &scratch.part, items.count, D);
