@@ -25,6 +25,15 @@ ctl_field(const ProtobufCMessage *message, const char *name)
     return protobuf_c_message_descriptor_get_field_by_name(message->descriptor, name);
 }
 
+struct table_style
+ctl_style(const struct cli_args *args)
+{
+    return (struct table_style){
+        .has_headers = !cli_has(args, "no-headers"),
+        .is_raw = cli_has(args, "raw"),
+    };
+}
+
 int
 ctl_print_rows(const struct cli_args *args, const ProtobufCMessage *reply, const char *field_name,
                const char *columns)
@@ -35,7 +44,7 @@ ctl_print_rows(const struct cli_args *args, const ProtobufCMessage *reply, const
     size_t count = pbjson_repeated(reply, field, &rows);
 
     if (table_print(field->descriptor, rows, count, chosen == NULL ? columns : chosen,
-                    !cli_has(args, "no-headers"))
+                    ctl_style(args))
         != ST_OK) {
         return ctl_bad_input(args);
     }

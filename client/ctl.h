@@ -4,12 +4,16 @@
 #define CLIENT_CTL_H
 
 #include "client/cli.h"
+#include "client/table.h"
 #include "kvasir/v1/admin.pb-c.h"
 
 /* A command line that is wrong: says so; the exit code. */
 int ctl_bad_input(const struct cli_args *args);
 
 const ProtobufCFieldDescriptor *ctl_field(const ProtobufCMessage *message, const char *name);
+
+/* How tables are to look. */
+struct table_style ctl_style(const struct cli_args *args);
 
 /* The rows of a reply's repeated field as a table; -o chooses other columns. */
 int ctl_print_rows(const struct cli_args *args, const ProtobufCMessage *reply,

@@ -388,7 +388,7 @@ docs_coverage_run(const struct cli_args *args)
         if (with_documents
             && table_print(field->descriptor, rows, count,
                            "id,version,state,tokens,tokens_resident,weight,is_pinned,pin_left_ms",
-                           true)
+                           (struct table_style){.has_headers = true})
                    != ST_OK) {
             code = cli_fail(args, ST_INVALID);
         }

@@ -95,7 +95,7 @@ print_doc(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessage *
     if (table_print(reply->descriptor, &row, 1,
                     chosen == NULL ? "key,state,tokens,tokens_resident,blocks,references,pins,hits"
                                    : chosen,
-                    !cli_has(args, "no-headers"))
+                    ctl_style(args))
         != ST_OK) {
         return ctl_bad_input(args);
     }
@@ -357,7 +357,8 @@ static const struct cli_option options[] = {
     {"policy", 0, "LIST", "eviction policies, e.g. zipf,lru"},
     {"ttl", 0, "TIME", "the pin ends by itself, e.g. after 30min"},
     {"salt", 0, "TEXT", "whose documents they are"},
-    {"raw", 0, NULL, "texts as they are, not in the frame of chats"},
+    {"raw", 0, NULL,
+     "of tables: cells parted by one blank; of warm: texts as they are, not in the frame of chats"},
     {"prune", 0, NULL, "forget what the manifest does not name"},
     {"wait", 0, NULL, "until all that has room is resident"},
     {"documents", 0, NULL, "each of them; of events: what becomes of documents, too"},
@@ -373,8 +374,8 @@ static const struct cli_option options[] = {
     {"version", 'V', NULL, "print the version"},
 };
 
-#define VIEW      "json columns no-headers watch"
-#define DOCS_VIEW "json columns no-headers watch limit order"
+#define VIEW      "json columns no-headers raw watch"
+#define DOCS_VIEW "json columns no-headers raw watch limit order"
 
 static const struct cli_command commands[] = {
     {"status", "", 0, 0, VIEW, "one screen: model, pool, workers", ctl_run_status},
@@ -382,7 +383,7 @@ static const struct cli_command commands[] = {
     {"top", "", 0, 0, VIEW, "a live view: rates, pool, workers, documents that pay", ctl_run_top},
     {"docs", "", 0, 0, DOCS_VIEW, "documents, the most used first", run_docs},
     {"docs list", "", 0, 0, DOCS_VIEW, "the same", run_docs},
-    {"docs top", "", 0, 0, "json columns no-headers watch limit",
+    {"docs top", "", 0, 0, "json columns no-headers raw watch limit",
      "documents that spared the most computation", run_docs_top},
     {"docs get", "KEY", 1, 1, VIEW, "one document", run_docs_get},
     {"docs show", "KEY", 1, 1, VIEW, "the same", run_docs_get},
@@ -414,9 +415,9 @@ static const struct cli_command commands[] = {
      "why each document of a request that has ended hit or missed (the last one)", ctl_run_explain},
     {"config", "", 0, 0, VIEW, "kvasird's options as they are", ctl_run_config_show},
     {"config show", "", 0, 0, VIEW, "the same", ctl_run_config_show},
-    {"config check", "[FILE]", 0, 1, "json columns no-headers",
+    {"config check", "[FILE]", 0, 1, "json columns no-headers raw",
      "what would change with the file of options as it is now, or with FILE", ctl_run_config_check},
-    {"config reload", "", 0, 0, "json columns no-headers",
+    {"config reload", "", 0, 0, "json columns no-headers raw",
      "read it again, as SIGHUP does, and tell what has changed", ctl_run_config_reload},
     {"events", "", 0, 0, "json level documents", "what happens, as it happens", ctl_run_events},
     {"health", "", 0, 0, "json watch", "exit code 0 if requests are served", ctl_run_health},

@@ -104,7 +104,7 @@ fill(struct libscols_table *table, const struct columns *columns, ProtobufCMessa
 
 enum status
 table_print(const ProtobufCMessageDescriptor *type, ProtobufCMessage *const *rows, size_t count,
-            const char *columns_text, bool has_headers)
+            const char *columns_text, struct table_style style)
 {
     struct columns columns;
 
@@ -116,8 +116,9 @@ table_print(const ProtobufCMessageDescriptor *type, ProtobufCMessage *const *row
     }
     enum status st = fill(table, &columns, rows, count);
 
-    if (st == ST_OK && (count > 0 || has_headers)) {
-        (void)scols_table_enable_noheadings(table, !has_headers);
+    if (st == ST_OK && (count > 0 || style.has_headers)) {
+        (void)scols_table_enable_noheadings(table, !style.has_headers);
+        (void)scols_table_enable_raw(table, style.is_raw);
         if (count > 0) {
             (void)scols_print_table(table);
         } else {

@@ -161,6 +161,19 @@ set_wishes(struct news *news)
     log_set_tap_level(level);
 }
 
+static void
+send_item(struct kvasird *d, struct call *call, const struct item *item)
+{
+    Kvasir__V1__Event event = KVASIR__V1__EVENT__INIT;
+
+    event.has_time_us = true;
+    event.time_us = item->time_us;
+    event.level = (char *)(uintptr_t)log_level_name(item->level); /* only packed */
+    event.event = (char *)(uintptr_t)item->event;
+    event.detail = (char *)(uintptr_t)item->detail;
+    deliver_reply(d, call, RPC_OK, NULL, 0, &event.base, false);
+}
+
 void
 news_listen(struct kvasird *d, struct call *call, const Kvasir__V1__EventsRequest *request)
 {
@@ -173,6 +186,11 @@ news_listen(struct kvasird *d, struct call *call, const Kvasir__V1__EventsReques
     } else if (news->listener_count == NEWS_LISTENERS_MAX) {
         service_reply_status(d, call, ST_NO_MEMORY, "too many listen to events already");
     } else {
+        struct item first = {.time_us = clock_wall_us(), .level = (enum log_level)level};
+
+        (void)snprintf(first.event, sizeof(first.event), "listening");
+        (void)snprintf(first.detail, sizeof(first.detail), "documents=%d", request->with_documents);
+        send_item(d, call, &first); /* from here on nothing is missed */
         news->listeners[news->listener_count++] = (struct listener){
             .call = call->id,
             .level = (enum log_level)level,
@@ -180,19 +198,6 @@ news_listen(struct kvasird *d, struct call *call, const Kvasir__V1__EventsReques
         };
         set_wishes(news);
     }
-}
-
-static void
-send_item(struct kvasird *d, struct call *call, const struct item *item)
-{
-    Kvasir__V1__Event event = KVASIR__V1__EVENT__INIT;
-
-    event.has_time_us = true;
-    event.time_us = item->time_us;
-    event.level = (char *)(uintptr_t)log_level_name(item->level); /* only packed */
-    event.event = (char *)(uintptr_t)item->event;
-    event.detail = (char *)(uintptr_t)item->detail;
-    deliver_reply(d, call, RPC_OK, NULL, 0, &event.base, false);
 }
 
 /* False: the listener is gone, or his time is over. */

@@ -101,6 +101,9 @@ class EveryCommand(unittest.TestCase):
         self.assertRegex(text, r"documents +\d+ documents in the index")
         self.assertNotIn("HELP", ctl("stats", "-o", "name,value"))
         self.assertNotIn("NAME", ctl("stats", "--no-headers"))
+        raw = ctl("stats", "--raw", "-o", "name,value")
+        self.assertIn("NAME VALUE\n", raw)
+        self.assertRegex(raw, r"(?m)^workers_ready 1$")
         stats = ctl_json("stats")
         self.assertIn("requests_finished", [c["name"] for c in stats["counters"]])
         self.assertIn("kv_events_published", [c["name"] for c in stats["counters"]])
@@ -349,16 +352,13 @@ class EveryCommand(unittest.TestCase):
         with subprocess.Popen(["./kvasirctl", "events", "--json", "--documents"], stdout=subprocess.PIPE) as listener, \
                 subprocess.Popen(["./kvasirctl", "events", "--level", "debug"], stdout=subprocess.PIPE,
                                  text=True) as reader:
-            seen = []
-            asked = 0
-            while not any(e["event"] == "document_stored" for e in seen):  # until the first one is heard of
-                ask("hello", f"document {asked} that is stored and more than one block of tokens long")
-                asked += 1
-                ctl("docs", "evict", "1")
-                seen.append(json.loads(listener.stdout.readline()))
-            while not any(e["event"] == "document_removed" for e in seen):
-                ctl("docs", "evict", "1000")
-                ask("hello", "something that is stored and more than one block of tokens long")
+            seen = [json.loads(listener.stdout.readline())]
+            self.assertEqual(seen[0]["event"], "listening")
+            self.assertRegex(reader.stdout.readline(), r" debug listening documents=0$")
+            ctl("docs", "evict", "1000")
+            ask("hello", "a document that is stored and more than one block of tokens long")
+            ctl("docs", "evict", "1000")
+            while seen[-1]["event"] != "document_removed" or "document_stored" not in {e["event"] for e in seen}:
                 seen.append(json.loads(listener.stdout.readline()))
             self.assertIn("evicted", {e["event"] for e in seen})
             self.assertTrue(all(e["schema"] == 1 and e["level"] == "info" for e in seen))
@@ -371,7 +371,7 @@ class EveryCommand(unittest.TestCase):
             listener.send_signal(signal.SIGINT)
             reader.terminate()
             self.assertEqual((listener.wait(PATIENCE_S), reader.wait(PATIENCE_S)), (OK, OK))
-        self.assertEqual(ctl("events", "--timeout", "1ms"), "")
+        self.assertRegex(ctl("events", "--timeout", "1ms"), r"\A(|[\d:.]+ info  listening documents=0\n)\Z")
         out = subprocess.run(["./kvasirctl", "events", "--level", "loud"], capture_output=True, text=True, check=False)
         self.assertEqual(out.returncode, FAILURE)
         self.assertIn("level must be", out.stderr)
