@@ -341,6 +341,10 @@ send_check(struct kvasird *d, const struct sched_action *action)
     check.check = action->build;
     check.n_block_ids = action->block_count;
     check.block_ids = borrow_ids(action->blocks);
+    check.n_twin_block_ids = action->twins == NULL ? 0 : action->block_count;
+    check.twin_block_ids = borrow_ids(action->twins);
+    check.has_n_tokens = true;
+    check.n_tokens = action->n_tokens;
     message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK;
     message.check = &check;
     send_to_worker(d, action, &message);

@@ -45,6 +45,7 @@ struct options {
     char *kv_events_topic;
     char *kv_events_format;
     char *log_level;
+    double verify_reuse;     /* percent */
     uint64_t scrub_interval; /* ms */
     bool check_pool;
 };

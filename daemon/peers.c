@@ -380,8 +380,11 @@ read_moves(uint32_t worker, const Kvasir__V1__Step *wire, struct sched_loaded *l
 static struct sched_checked
 read_checked(const Kvasir__V1__Checked *wire)
 {
-    return (struct sched_checked){
-        .check = wire->check, .sums = wire->sums, .sum_count = wire->n_sums};
+    return (struct sched_checked){.check = wire->check,
+                                  .sums = wire->sums,
+                                  .sum_count = wire->n_sums,
+                                  .differing = wire->differing,
+                                  .relative = wire->relative};
 }
 
 static void

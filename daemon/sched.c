@@ -190,6 +190,12 @@ find_session(const struct sched *sched, uint64_t id)
     return node == NULL ? NULL : HTAB_ENTRY(node, struct session, by_id);
 }
 
+bool
+sched_has_session(const struct sched *sched, uint64_t id)
+{
+    return find_session(sched, id) != NULL;
+}
+
 void
 sched_begin(struct sched *sched)
 {
@@ -239,6 +245,7 @@ sched_take_turn(struct sched *sched, uint64_t now_us)
     } while (sched->has_news && sched->starving_count == 0 && sched->pool != NULL);
     sched_spill(sched);
     sched_erase(sched, now_us);
+    sched_verify(sched, now_us);
     sched_scrub(sched, now_us);
     if (sched->config.check_pool && sched->pool != NULL) {
         kvpool_check(sched->pool);
@@ -480,6 +487,7 @@ count_reads(struct sched *sched, struct session *session, const struct sched_res
         sched->counters.docs_read += doc != NULL;
         sched->counters.docs_read_foreign += is_foreign;
     }
+    sched_sample_reuse(sched, session);
     session->tokens_read = result->tokens_read;
     session->turn_tokens_read = result->own_reused;
     if (session->prompt.reuse == REUSE_NONE) {

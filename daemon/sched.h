@@ -49,9 +49,10 @@ struct sched;
 #define SCHED_SPILLS_MAX      2    /* that a worker copies into the host tier, or is about to */
 #define SCHED_SHARES_MAX      4096 /* tenants whose share is known; quiet ones go first */
 #define SCHED_WEIGHT_MAX      1000
-#define SCHED_FORGETS_MAX     64 /* documents that are being forgotten at once */
-#define SCHED_ERASES_A_TURN   4  /* messages that ask for it */
-#define SCHED_BACKGROUND_MAX  4  /* documents that an idle worker encodes unasked, at once */
+#define SCHED_FORGETS_MAX     64   /* documents that are being forgotten at once */
+#define SCHED_VERIFY_ROUNDING 0.05 /* kernels/kv_compare.h, KV_COMPARE_ROUNDING_BF16 */
+#define SCHED_ERASES_A_TURN   4    /* messages that ask for it */
+#define SCHED_BACKGROUND_MAX  4    /* documents that an idle worker encodes unasked, at once */
 
 struct sched_config {
     uint32_t block_tokens;
@@ -63,6 +64,8 @@ struct sched_config {
     double quadratic_tokens; /* as in struct evict_config */
     uint64_t seed;
     const struct kvpool_watch *watch; /* of documents that stand for themselves; NULL: nobody */
+    double verify_share; /* of the documents that requests found, computed again in idle time */
+    bool is_bitwise;     /* a token's result never depends on its company */
     uint64_t scrub_interval_us; /* in which every document is read again about once; 0: never */
     bool check_pool;            /* kvpool_check after every event: for tests */
 };
@@ -177,6 +180,8 @@ struct sched_action {
     uint64_t kept;                 /* ASSIGN: goes on with that one; STOP: that one; 0: none */
     uint64_t build;                /* STOP_BUILD; the number of a CHECK or an ERASE */
     struct sched_forgotten forgotten;
+    const uint32_t *twins;      /* CHECK: [block_count] what to compare with; NULL: nothing */
+    uint32_t n_tokens;          /* CHECK: in those blocks */
     struct sched_damage damage; /* DAMAGED; `worker` found it */
     const uint32_t *blocks;     /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;
@@ -324,6 +329,8 @@ struct sched_checked {
     uint64_t check;
     const uint64_t *sums;
     size_t sum_count;
+    uint64_t differing; /* of a comparison: elements that differ in a bit, */
+    float relative;     /* and by how much at the worst place */
 };
 
 struct sched_step {
@@ -485,6 +492,9 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(docs_checked, "documents read again in idle time and compared with their checksums")         \
     X(blocks_checked, "their blocks")                                                              \
     X(checks_void, "documents that changed while they were read again")                            \
+    X(docs_verified, "documents found by requests, computed again in idle time and compared")      \
+    X(docs_verify_failed, "of them, those that were not the same; counted as damaged too")         \
+    X(verify_skipped, "documents that were to be computed again and changed, or found no time")    \
     X(docs_damaged, "documents whose memory was not what had been written there")                  \
     X(blocks_damaged, "their blocks that were not")                                                \
     X(readers_restarted, "requests that began again because a document was damaged")               \

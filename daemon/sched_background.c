@@ -52,8 +52,9 @@ has_free_blocks(const struct sched *sched, const struct session *session)
     return missing <= stats.blocks_free;
 }
 
-static void
-start_or_end(struct sched *sched, struct session *session, uint64_t now_us, bool may_evict)
+void
+sched_start_background(struct sched *sched, struct session *session, uint64_t now_us,
+                       bool may_evict)
 {
     session->is_background = true;
     session->order += ORDER_BACKGROUND;
@@ -79,7 +80,7 @@ sched_submit_background(struct sched *sched, uint64_t now_us, struct sched_submi
 
     sched_begin(sched);
     if (sched_background_room(sched) > 0 && sched_take_in(sched, submit, &session) == ST_OK) {
-        start_or_end(sched, session, now_us, may_evict);
+        sched_start_background(sched, session, now_us, may_evict);
         sched_take_turn(sched, now_us);
         return;
     }

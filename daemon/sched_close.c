@@ -45,8 +45,10 @@ count_end(struct sched *sched, const struct session *session, enum sched_end end
     struct session_usage usage = session_usage(session, sched->config.block_tokens, now_us);
 
     if (session->is_background) {
-        sched->counters.docs_warmed += end == SCHED_END_OK;
-        sched->counters.tokens_warmed += end == SCHED_END_OK ? usage.tokens_built : 0;
+        bool is_warmed = end == SCHED_END_OK && session->id != sched->verify.session;
+
+        sched->counters.docs_warmed += is_warmed;
+        sched->counters.tokens_warmed += is_warmed ? usage.tokens_built : 0;
         return;
     }
     switch (end) {

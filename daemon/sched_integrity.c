@@ -71,9 +71,9 @@ stop_reader(struct sched *sched, uint64_t now_us, struct session *session)
     sched_settle(sched, session);
 }
 
-static void
-drop_damaged(struct sched *sched, uint64_t now_us, struct kvpool_doc *doc, uint32_t worker,
-             uint32_t blocks)
+void
+sched_drop_damaged(struct sched *sched, uint64_t now_us, struct kvpool_doc *doc, uint32_t worker,
+                   uint32_t blocks)
 {
     struct sched_action *action = sched_push(sched, SCHED_TELL_DAMAGED, NULL);
 
@@ -142,17 +142,17 @@ pause_after(const struct sched *sched, const struct kvpool_doc *doc, uint32_t bl
                : sched->config.scrub_interval_us / stats.blocks_docs * blocks;
 }
 
-static void
-send_check(struct sched *sched, uint64_t now_us, uint32_t worker, const struct kvpool_doc *doc)
+static bool
+send_check(struct sched *sched, uint32_t worker, const struct kvpool_doc *doc,
+           const struct kvpool_doc *twin)
 {
     struct check *check = &sched->check;
     uint32_t count;
     const uint32_t *blocks = kvpool_doc_blocks(doc, &count);
     struct sched_action *action;
 
-    sched->check_due_us = now_us + pause_after(sched, doc, count);
     if (!reserve(check, count)) {
-        return; /* some other time */
+        return false; /* some other time */
     }
     memcpy(check->blocks, blocks, count * sizeof(blocks[0]));
     check->count = count;
@@ -161,12 +161,24 @@ send_check(struct sched *sched, uint64_t now_us, uint32_t worker, const struct k
     check->incarnation = sched->workers[worker].incarnation;
     check->key = *kvpool_doc_key(doc);
     check->generation = kvpool_doc_generation(doc);
+    check->is_comparison = twin != NULL;
     action = sched_push(sched, SCHED_SEND_CHECK, NULL);
     action->worker = worker;
     action->incarnation = check->incarnation;
     action->build = check->id;
     action->blocks = check->blocks;
     action->block_count = count;
+    action->twins = twin == NULL ? NULL : kvpool_doc_blocks(twin, &count);
+    action->n_tokens = twin == NULL ? 0 : kvpool_doc_tokens(doc);
+    return true;
+}
+
+bool
+sched_compare(struct sched *sched, const struct kvpool_doc *a, const struct kvpool_doc *b)
+{
+    uint32_t worker = find_idle(sched);
+
+    return sched->check.id == 0 && worker != SESSION_WORKER_NONE && send_check(sched, worker, a, b);
 }
 
 void
@@ -187,7 +199,11 @@ sched_scrub(struct sched *sched, uint64_t now_us)
     worker = find_idle(sched);
     doc = worker == SESSION_WORKER_NONE ? NULL : kvpool_next_to_check(sched->pool);
     if (doc != NULL) {
-        send_check(sched, now_us, worker, doc);
+        uint32_t count;
+
+        (void)kvpool_doc_blocks(doc, &count);
+        sched->check_due_us = now_us + pause_after(sched, doc, count);
+        (void)send_check(sched, worker, doc, NULL);
     }
 }
 
@@ -209,6 +225,10 @@ sched_take_checked(struct sched *sched, uint64_t now_us, const struct sched_chec
         return;
     }
     check->id = 0;
+    if (check->is_comparison) {
+        sched_take_compared(sched, now_us, check->worker, checked);
+        return;
+    }
     doc = kvpool_find(sched->pool, &check->key);
     if (doc == NULL || kvpool_doc_builder(doc) != 0
         || kvpool_doc_generation(doc) != check->generation
@@ -220,21 +240,26 @@ sched_take_checked(struct sched *sched, uint64_t now_us, const struct sched_chec
     sched->counters.docs_checked++;
     sched->counters.blocks_checked += check->count;
     if (damaged > 0) {
-        drop_damaged(sched, now_us, doc, check->worker, damaged);
+        sched_drop_damaged(sched, now_us, doc, check->worker, damaged);
     }
 }
 
 void
 sched_lose_checks(struct sched *sched, uint32_t worker, uint64_t incarnation)
 {
-    if (sched->check.worker == worker && sched->check.incarnation == incarnation) {
+    if (sched->check.id != 0 && sched->check.worker == worker
+        && sched->check.incarnation == incarnation) {
         sched->check.id = 0;
+        if (sched->check.is_comparison) {
+            sched_lose_comparison(sched);
+        }
     }
 }
 
 void
 sched_forget_checks(struct sched *sched)
 {
+    sched_forget_samples(sched);
     MEM_FREE(sched->check.blocks);
     sched->check = (struct check){0};
 }

@@ -16,6 +16,7 @@
  *   sched_kept.c   requests that workers have kept over a restart
  *   sched_forget.c  documents forgotten for good
  *   sched_integrity.c  documents read again; damage
+ *   sched_verify.c  documents computed again
  *   sched_close.c  ends: cancel, finish, loss of a worker; builds without an owner
  *   sched_view.c   numbers for people
  *
@@ -67,6 +68,25 @@ struct pace {
     uint64_t token_us_16, tokens_16; /* sixteenths */
 };
 
+#define VERIFY_SAMPLES_MAX 32
+
+/* A document that was found, to be computed again. */
+struct verify_sample {
+    struct dockey key;
+    uint64_t generation;
+    struct tokens *tokens; /* one reference; NULL: none */
+};
+
+struct verify {
+    struct verify_sample samples[VERIFY_SAMPLES_MAX]; /* a ring */
+    uint32_t first, count;
+    uint64_t drawn, builds; /* so far */
+    uint64_t session;       /* that computes a second copy, or has; 0: none */
+    struct dockey key;      /* of the document */
+    uint64_t generation, twin_generation;
+    bool is_comparing;
+};
+
 /* A document that a worker reads again; one at a time. */
 struct check {
     uint64_t id; /* 0: none */
@@ -76,6 +96,7 @@ struct check {
     uint64_t generation;
     uint32_t *blocks; /* [capacity] as they were */
     uint32_t count, capacity;
+    bool is_comparison; /* with its second copy: sched_verify.c */
 };
 
 struct sched {
@@ -108,6 +129,7 @@ struct sched {
     uint32_t forget_count;
     uint64_t erasures, erases; /* numbers of the last ones: forgets, messages */
     struct check check;
+    struct verify verify;
     uint64_t check_id;     /* of the last one */
     uint64_t check_due_us; /* the next one, not before */
     uint64_t wakeup_us;
@@ -134,6 +156,8 @@ struct pin {
  * the prompt over, also on failure. */
 enum status sched_take_in(struct sched *sched, struct sched_submit *submit,
                           struct session **session_out);
+
+bool sched_has_session(const struct sched *sched, uint64_t id);
 
 /* Every event begins with the one and, if it changed anything, ends with the other. */
 void sched_begin(struct sched *sched);
@@ -224,6 +248,9 @@ void sched_announce(struct sched *sched, const struct build *build);
 
 /* sched_background.c */
 
+/* Starts a session that only builds, or ends it at once: as sched_submit_background. */
+void sched_start_background(struct sched *sched, struct session *session, uint64_t now_us,
+                            bool may_evict);
 /* Stops all that runs in the background; false if nothing does. */
 bool sched_yield_background(struct sched *sched, uint64_t now_us);
 
@@ -268,6 +295,21 @@ void sched_take_checked(struct sched *sched, uint64_t now_us, const struct sched
 /* That worker will not answer. */
 void sched_lose_checks(struct sched *sched, uint32_t worker, uint64_t incarnation);
 void sched_forget_checks(struct sched *sched);
+/* It leaves the pool, and who reads it begins again or ends. */
+void sched_drop_damaged(struct sched *sched, uint64_t now_us, struct kvpool_doc *doc,
+                        uint32_t worker, uint32_t blocks);
+/* Has an idle worker compare two documents of one length; false: not now. */
+bool sched_compare(struct sched *sched, const struct kvpool_doc *a, const struct kvpool_doc *b);
+
+/* sched_verify.c */
+
+/* A request has read its documents: some of those that it found are to be computed again. */
+void sched_sample_reuse(struct sched *sched, const struct session *session);
+void sched_verify(struct sched *sched, uint64_t now_us);
+void sched_take_compared(struct sched *sched, uint64_t now_us, uint32_t worker,
+                         const struct sched_checked *checked);
+void sched_lose_comparison(struct sched *sched);
+void sched_forget_samples(struct sched *sched);
 
 /* sched_blame.c */
 

@@ -226,6 +226,8 @@ start_sched(struct kvasird *d)
         .pin_share_max = d->options.pin_share,
         .quadratic_tokens = quadratic_tokens(&d->model),
         .watch = news_watch(d->news, kv_events_watch(d->kv_events)),
+        .verify_share = d->options.verify_reuse / 100,
+        .is_bitwise = d->options.deterministic || strcmp(d->options.kv_type, "bf16") != 0,
         .scrub_interval_us = d->options.scrub_interval * 1000,
         .check_pool = d->options.check_pool,
     };

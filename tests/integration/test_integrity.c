@@ -134,7 +134,36 @@ START_TEST(what_was_damaged_while_no_daemon_was_there_is_found_at_once)
 }
 END_TEST
 
-CHECK_MAIN("integrity", a_flipped_bit_is_found_told_and_the_document_is_built_again,
+START_TEST(a_document_that_is_not_what_its_tokens_give_is_found_by_computing_it_again)
+{
+    const char *const args[] = {"--verify-reuse", "100", "--scrub-interval", "0",
+                                "--check-pool",   NULL};
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
+    struct question question = about(2);
+    struct answer before, after;
+    struct kv_memory memory;
+
+    ask_ok(host, &question, &before);
+    ask_ok(host, &question, &after);
+    host_wait_at_least(host, "docs_verified", 2); /* those that the second one found */
+    ck_assert_uint_eq(host_counter(host, "docs_verify_failed"), 0);
+    ck_assert_uint_eq(host_counter(host, "documents"), 2); /* the second copies are gone */
+    map(host, &memory);
+    kv_memory_flip(&memory, 1); /* as if it had been written so: no checksum is looked at */
+    ask_ok(host, &question, &after);
+    host_wait_at_least(host, "docs_damaged", 1);
+    ck_assert_uint_eq(host_counter(host, "docs_verify_failed"), 1);
+    ask_ok(host, &question, &after);
+    answer_assert_same(&before, &after);
+    ck_assert_uint_eq(after.tokens_built, 96);
+    ck_assert_uint_eq(after.tokens_reused, 70);
+    kv_memory_unmap(&memory);
+    host_stop(&host);
+}
+END_TEST
+
+CHECK_MAIN("integrity", a_document_that_is_not_what_its_tokens_give_is_found_by_computing_it_again,
+           a_flipped_bit_is_found_told_and_the_document_is_built_again,
            only_the_damaged_document_goes,
            an_answer_under_way_over_a_damaged_document_does_not_end_well,
            what_was_damaged_while_no_daemon_was_there_is_found_at_once)

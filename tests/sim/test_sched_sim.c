@@ -219,6 +219,7 @@ random_config(uint32_t run)
         .seqs_max = 1 + below(8),
         .build_tokens = 1 + below(20),
         .host_places = run % 3 == 2 ? 0 : 20 + below(200),
+        .verify_share = run % 3 == 0 ? 0 : 0.5,
         .scrub_us = run % 4 == 3 ? 0 : 1 + below(60),
     };
 }
@@ -228,7 +229,7 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
     unsigned long long seed = test_seed();
     uint32_t ends[SCHED_END_DAMAGED + 1] = {0};
     uint64_t preempted = 0, requeued = 0, copies = 0, warmed = 0, stopped = 0, followed = 0;
-    uint64_t loaded = 0, bad = 0, checked = 0, erased = 0;
+    uint64_t loaded = 0, bad = 0, checked = 0, erased = 0, verified = 0;
     uint64_t steered[WORLD_WISHES] = {0};
 
     for (uint32_t run = 0; run < runs(); run++) {
@@ -262,21 +263,24 @@ START_TEST(whatever_happens_every_request_ends_once_and_the_pool_is_clean)
         bad += sched_counters(world_sched(world))->loads_bad;
         checked += sched_counters(world_sched(world))->docs_checked;
         erased += world_erased(world);
+        verified += sched_counters(world_sched(world))->docs_verified;
         ck_assert_uint_eq(world_damaged(world), 0); /* no alarm without damage */
         world_destroy(world);
     }
     printf("ok %u, cancelled %u, deadline %u, never fits %u, full %u, failed %u; preempted %llu, "
            "requeued %llu, copies %llu, warmed %llu, gave way %llu, followed up %llu, loaded %llu, "
-           "bad %llu, checked %llu, erased %llu\n",
+           "bad %llu, checked %llu, erased %llu, "
+           "verified %llu\n",
            ends[SCHED_END_OK], ends[SCHED_END_CANCELLED], ends[SCHED_END_DEADLINE],
            ends[SCHED_END_NEVER_FITS], ends[SCHED_END_FULL], ends[SCHED_END_FAILED],
            (unsigned long long)preempted, (unsigned long long)requeued, (unsigned long long)copies,
            (unsigned long long)warmed, (unsigned long long)stopped, (unsigned long long)followed,
            (unsigned long long)loaded, (unsigned long long)bad, (unsigned long long)checked,
-           (unsigned long long)erased);
+           (unsigned long long)erased, (unsigned long long)verified);
     /* A simulation in which nothing happens proves nothing. */
     ck_assert_uint_gt(checked, 100);
     ck_assert_uint_gt(erased, 10);
+    ck_assert_uint_gt(verified, 0);
     ck_assert_uint_gt(ends[SCHED_END_OK], 100);
     ck_assert_uint_gt(ends[SCHED_END_DEADLINE], 10);
     ck_assert_uint_gt(preempted, 10);

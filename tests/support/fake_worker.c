@@ -176,6 +176,7 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
         ck_assert_uint_eq(w->check, 0);
         w->check = letter->build;
         w->check_blocks = letter->blocks;
+        w->check_twins = letter->twins;
         break;
     case SCHED_SEND_ERASE:
         for (uint32_t i = 0; i < letter->blocks.count; i++) {
@@ -291,6 +292,9 @@ answer_check(struct fake_worker *w, struct report *report)
     }
     report->checked = (struct sched_checked){
         .check = w->check, .sums = report->check_sums, .sum_count = w->check_blocks.count};
+    for (uint32_t i = 0; i < w->check_twins.count; i++) {
+        report->checked.differing += report->check_sums[i] != w->contents[w->check_twins.ids[i]];
+    }
     report->step.checked = &report->checked;
     report->step.checked_count = 1;
     w->check = 0;

@@ -65,6 +65,7 @@ struct letter {
     struct fake_build *builds[DOCS_MAX];
     uint32_t build_count;
     struct fake_blocks blocks; /* GRANT, CHECK, ERASE */
+    struct fake_blocks twins;  /* CHECK */
     struct fake_spill *spill;  /* owned; SPILL */
 };
 
@@ -99,7 +100,7 @@ struct fake_worker {
     uint16_t *uses;   /* [block_count] reads and writes that it may still do */
     uint16_t *writes; /* [block_count] */
     uint64_t check;   /* 0: none */
-    struct fake_blocks check_blocks;
+    struct fake_blocks check_blocks, check_twins;
     struct fake_spill *spills[SCHED_SPILLS_MAX];
     uint32_t spill_count;
     uint16_t *place_uses;   /* [host_places] as uses, of the host tier */

@@ -45,6 +45,8 @@ world_new(struct world_config config)
         .policy = config.policy == NULL ? &evict_lru : config.policy,
         .quadratic_tokens = 1000,
         .pin_share_max = 0.5,
+        .verify_share = config.verify_share,
+        .is_bitwise = true,
         .scrub_interval_us = config.scrub_us,
         .check_pool = !config.is_quiet,
     };

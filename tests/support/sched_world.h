@@ -33,6 +33,7 @@ struct world_config {
     uint32_t host_places;                  /* of the host tier; 0: none */
     uint32_t build_tokens;                 /* of each document a step */
     const struct evict_policy_ops *policy; /* NULL: lru */
+    double verify_share;                   /* of the documents found, computed again */
     uint64_t scrub_us;                     /* 0: nothing is read again */
     bool is_quiet;                         /* no invariant checks: for the benchmark */
 };
@@ -42,8 +43,8 @@ struct world_ask {
     uint32_t doc_count;
     uint32_t query, max_tokens;
     uint32_t priority;
-    const char *tenant; /* NULL: nobody's */
-    uint32_t weight;    /* of its share; 0: 1 */
+    const char *tenant;  /* NULL: nobody's */
+    uint32_t weight;     /* of its share; 0: 1 */
     uint64_t timeout_us; /* 0: none */
     bool is_warm;
     enum reuse_mode reuse;

@@ -78,6 +78,9 @@ copy_reads(const struct session *session, const struct sched_build *from, struct
 static uint64_t
 name_of_build(const struct session *session, uint64_t build)
 {
+    if (session->id >= WORLD_REQUESTS_MAX) { /* the scheduler's own: a second copy */
+        return dockey_hash(&session->prompt.documents[0].key);
+    }
     for (uint32_t i = 0; i < session->want_count; i++) {
         const struct kvpool_want *want = &session->wants[i];
 
@@ -221,12 +224,17 @@ send_letter(struct world *world, const struct sched_action *action)
         use_places(world, action->worker, &letter->spill->places, true);
     } else if (action->kind == SCHED_SEND_CHECK) {
         fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
+        if (action->twins != NULL) {
+            fake_blocks_add(&letter->twins, action->twins, action->block_count);
+        }
     } else if (action->kind == SCHED_SEND_ERASE) {
         fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
         use_blocks(world, action->worker, &letter->blocks, true);
     } else if (action->kind == SCHED_SEND_ASSIGN) {
         copy_builds(world, action, letter);
-        world->requests[action->request].last_worker = action->worker;
+        if (action->request < WORLD_REQUESTS_MAX) {
+            world->requests[action->request].last_worker = action->worker;
+        }
         letter->run = action->is_builds_only ? NULL : copy_run(world, action);
     } else if (action->kind == SCHED_SEND_GRANT) {
         if (still_runs(w, action->request)) {
@@ -288,11 +296,15 @@ world_obey(struct world *world)
     const struct sched_action *action = sched_take_actions(world->sched, &count);
 
     for (const struct sched_action *end = action + count; action < end; action++) {
-        struct world_request *request = &world->requests[action->request];
+        bool is_ours = action->request < WORLD_REQUESTS_MAX; /* not one that the scheduler makes */
+        struct world_request *request = &world->requests[is_ours ? action->request : 0];
 
         switch (action->kind) {
         case SCHED_REPLY_CHUNK: receive_tokens(world, action->request, action->result); break;
         case SCHED_REPLY_END:
+            if (!is_ours) {
+                break;
+            }
             if (action->result != NULL) {
                 receive_tokens(world, action->request, action->result);
             }
