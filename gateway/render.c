@@ -264,6 +264,7 @@ render_usage_add(struct render_usage *usage, const Kvasir__V1__Usage *from, size
         usage->ttft_us = from->ttft_us;
         usage->total_us = from->total_us;
         usage->seed = from->seed;
+        usage->request = from->request;
     }
 }
 
@@ -278,9 +279,11 @@ add_usage(const struct render_usage *usage, struct text *out)
                 usage->prompt_tokens, usage->completion_tokens,
                 usage->prompt_tokens + usage->completion_tokens, usage->cached_tokens);
     text_append(out, usage->documents.bytes, usage->documents.length);
-    text_format(out, "],\"seed\":%" PRIu64 ",\"queue_ms\":%.3f,\"ttft_ms\":%.3f,\"total_ms\":%.3f}",
-                usage->seed, (double)usage->queue_us / 1000, (double)usage->ttft_us / 1000,
-                (double)usage->total_us / 1000);
+    text_format(out,
+                "],\"request\":%" PRIu64 ",\"seed\":%" PRIu64
+                ",\"queue_ms\":%.3f,\"ttft_ms\":%.3f,\"total_ms\":%.3f}",
+                usage->request, usage->seed, (double)usage->queue_us / 1000,
+                (double)usage->ttft_us / 1000, (double)usage->total_us / 1000);
 }
 
 void

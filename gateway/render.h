@@ -57,6 +57,7 @@ struct render_usage {
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
     uint64_t queue_us, ttft_us, total_us;
     uint64_t seed;
+    uint64_t request;      /* the daemon's number, for kvasirctl explain */
     struct text documents; /* items of usage.documents */
 };
 

@@ -117,7 +117,8 @@ def run_ask(db, args):
     for (id_, title, _), used in zip(documents, usage["documents"]):
         print(f"  {used['reason']:8} {used['tokens']:5} tokens  {id_:28} {title}")
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    print(f"{usage['prompt_tokens']} tokens of prompt, {cached} of them had been read before")
+    print(f"{usage['prompt_tokens']} tokens of prompt, {cached} of them had been read before; more by "
+          f"`kvasirctl explain {usage['request']}`")
 
 
 def main():

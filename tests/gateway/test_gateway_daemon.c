@@ -74,6 +74,7 @@ START_TEST(cached_tokens_are_those_that_were_read_and_not_built)
     ck_assert_str_eq(gateway_text_at(warm, "usage.documents.1.hash"),
                      gateway_text_at(cold, "usage.documents.0.hash"));
     ck_assert_ptr_null(gateway_at(warm, "usage.documents.2"));
+    ck_assert(gateway_number_at(warm, "usage.request") > gateway_number_at(cold, "usage.request"));
     ck_assert(cached > 0);
     ck_assert((double)(host_counter(rig.host, "tokens_reused") - reused) == cached);
     json_object_put(cold);
