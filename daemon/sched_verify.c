@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reuse, verified: a sample of the documents that requests found is computed again in idle time, and
- * compared with what was found.
+/* Reuse, verified: a sample of the documents that requests found is computed again in idle time,
+ * and compared with what was found.
  *
  * A checksum says that memory is as it was written; this says that what was written is what the
  * document's tokens give: it finds a build that went wrong, KV under a wrong name, a row that was
