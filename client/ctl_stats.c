@@ -153,6 +153,8 @@ struct check {
 static const struct check checks[] = {
     {"DOCUMENTS_IN_QUARANTINE", "docs_in_quarantine",
      "documents are refused because workers died of them: kvasirctl docs"},
+    {"DOCUMENTS_DAMAGED", "docs_damaged",
+     "documents whose memory was not what had been written; look at the machine's ECC counters"},
     {"BLOCKS_FENCED", "blocks_quarantined",
      "blocks wait for the end of a worker's process: kvasirctl workers"},
     {"REQUESTS_STARVING", "requests_starving",
