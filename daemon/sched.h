@@ -11,7 +11,8 @@
  *   - a request ends exactly once, with one SCHED_REPLY_END;
  *   - it holds all of its documents and room for a first part of its answer, or nothing: no request
  *     waits for blocks of a request that waits for it;
- *   - the oldest running request is never preempted, so something always finishes;
+ *   - the oldest running request is never preempted, so something always finishes (but if a
+ *     document of it was found damaged: then it begins again);
  *   - tenants that wait get work in proportion to their weights (sched_share.c);
  *   - a waiting request is passed by at most SCHED_PASSES_MAX others out of their turn;
  *   - a document that is being built is built once, however many ask for it;

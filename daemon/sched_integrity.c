@@ -212,6 +212,7 @@ sched_set_scrub_interval(struct sched *sched, uint64_t interval_us)
 {
     sched->config.scrub_interval_us = interval_us;
     sched->check_due_us = 0;
+    sched->wakeup_us = 0; /* the next tick looks */
 }
 
 void

@@ -182,7 +182,7 @@ check_not_oldest(struct world *world, const struct session *stopped)
 {
     bool has_older = false;
 
-    if (stopped->state != SESSION_PREEMPTING) {
+    if (stopped->state != SESSION_PREEMPTING || world->has_damage) {
         return;
     }
     for (const struct session *s = sched_next_session(world->sched, NULL); s != NULL;
@@ -295,6 +295,8 @@ world_obey(struct world *world)
     size_t count;
     const struct sched_action *action = sched_take_actions(world->sched, &count);
 
+    world->has_damage = false;
+
     for (const struct sched_action *end = action + count; action < end; action++) {
         bool is_ours = action->request < WORLD_REQUESTS_MAX; /* not one that the scheduler makes */
         struct world_request *request = &world->requests[is_ours ? action->request : 0];
@@ -316,7 +318,10 @@ world_obey(struct world *world)
             request->usage = action->usage;
             (void)snprintf(request->message, sizeof(request->message), "%s", action->message);
             break;
-        case SCHED_TELL_DAMAGED: world->damaged++; break;
+        case SCHED_TELL_DAMAGED:
+            world->damaged++;
+            world->has_damage = true;
+            break;
         case SCHED_REPLY_FORGOTTEN:
             check_erased(world, &action->forgotten.key);
             world->forgotten = action->forgotten;

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Documents read again and computed again, and what becomes of those who read a damaged one; and of
+ * those who cite one that is forgotten. */
+#include "tests/support/check_main.h"
+#include "tests/support/sched_world.h"
+
+enum {
+    DOC = 20001,  /* of 20 tokens: 5 blocks */
+    LONG = 200002 /* takes 25 steps to encode */
+};
+
+static const uint32_t documents[] = {DOC, LONG};
+
+static struct world *
+new_world(uint32_t workers, double verify_share)
+{
+    return world_new((struct world_config){.block_count = 200,
+                                           .block_tokens = 4,
+                                           .reserve_tokens = 8,
+                                           .workers = workers,
+                                           .seqs_max = 1,
+                                           .build_tokens = 8,
+                                           .verify_share = verify_share});
+}
+
+static uint64_t
+ask(struct world *world, uint32_t doc_count, uint32_t max_tokens)
+{
+    return world_submit(world, (struct world_ask){.docs = documents,
+                                                  .doc_count = doc_count,
+                                                  .query = 4,
+                                                  .max_tokens = max_tokens});
+}
+
+/* The document is there, sealed, and nobody reads it. */
+static void
+have_document(struct world *world)
+{
+    uint64_t id = ask(world, 1, 1);
+
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+}
+
+static void
+damage(struct world *world)
+{
+    struct dockey key = world_doc_key(DOC);
+    uint32_t count;
+    const uint32_t *blocks =
+        kvpool_doc_blocks(kvpool_find(sched_pool(world_sched(world)), &key), &count);
+
+    ck_assert_uint_eq(count, 5);
+    world_damage(world, blocks[3]);
+}
+
+/* The worker that does not run the request reads a document again. */
+static void
+check_by_other(struct world *world, uint64_t id)
+{
+    sched_set_scrub_interval(world_sched(world), 1);
+    world_pass(world, 1);
+    sched_set_scrub_interval(world_sched(world), 0);
+    ck_assert(world_step(world, 1 - world_get(world, id)->last_worker));
+}
+
+START_TEST(who_has_read_a_damaged_document_and_said_nothing_begins_again)
+{
+    struct world *world = new_world(2, 0);
+
+    have_document(world);
+    uint64_t id = ask(world, 2, 5);
+
+    damage(world); /* the other document is being encoded: nothing was read yet */
+    check_by_other(world, id);
+    ck_assert_uint_eq(world_damaged(world), 1);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->blocks_damaged, 1);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->readers_restarted, 1);
+    world_run(world, 200);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    ck_assert_uint_eq(world_builds_started(world, DOC), 2);
+    ck_assert_uint_eq(world_pool(world).doc_misses[KVPOOL_MISS_DAMAGED], 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(who_has_answered_from_it_ends_with_an_error)
+{
+    struct world *world = new_world(2, 0);
+
+    have_document(world);
+    uint64_t id = ask(world, 1, 50);
+
+    for (int i = 0; i < 3; i++) {
+        ck_assert(world_step(world, world_get(world, id)->last_worker));
+    }
+    ck_assert_uint_gt(world_get(world, id)->tokens, 0);
+    damage(world);
+    check_by_other(world, id);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_DAMAGED);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->readers_failed, 1);
+    world_run(world, 100);
+    uint64_t again = ask(world, 1, 50);
+
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, again)->end, SCHED_END_OK);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(what_was_read_while_the_document_went_says_nothing)
+{
+    struct world *world = new_world(1, 0);
+
+    have_document(world);
+    sched_set_scrub_interval(world_sched(world), 1);
+    world_pass(world, 1); /* the worker is asked, */
+    sched_set_scrub_interval(world_sched(world), 0);
+    damage(world);
+    world_evict(world, 5); /* and now those blocks are anybody's */
+    ck_assert(world_step(world, 0));
+    ck_assert_uint_eq(sched_counters(world_sched(world))->checks_void, 1);
+    ck_assert_uint_eq(world_damaged(world), 0);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_lost_worker_answers_no_check_and_the_next_one_is_asked)
+{
+    struct world *world = new_world(1, 0);
+
+    have_document(world);
+    sched_set_scrub_interval(world_sched(world), 1);
+    world_pass(world, 1);
+    world_kill(world, 0);
+    damage(world);
+    world_start(world, 0);
+    world_pass(world, 1);
+    ck_assert(world_step(world, 0));
+    ck_assert_uint_eq(world_damaged(world), 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_found_document_is_computed_again_and_the_copy_leaves_no_trace)
+{
+    struct world *world = new_world(1, 1.0);
+
+    have_document(world);
+    have_document(world); /* found: drawn */
+    world_run(world, 100);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->docs_verified, 1);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->docs_verify_failed, 0);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->docs_warmed, 0);
+    ck_assert_uint_eq(world_pool(world).documents, 1);
+    ck_assert_uint_eq(world_pool(world).blocks_docs, 5);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(one_that_is_not_what_it_should_be_goes)
+{
+    struct world *world = new_world(1, 1.0);
+    uint64_t id;
+
+    have_document(world);
+    id = ask(world, 1, 1);
+    while (!world_get(world, id)->is_ended) {
+        ck_assert(world_step(world, 0));
+    }
+    damage(world);
+    world_run(world, 100);
+    ck_assert_uint_eq(sched_counters(world_sched(world))->docs_verify_failed, 1);
+    ck_assert_uint_eq(world_damaged(world), 1);
+    ck_assert_uint_eq(world_pool(world).documents, 0);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_request_takes_the_blocks_of_a_second_copy)
+{
+    struct world *world = new_world(1, 1.0);
+
+    have_document(world);
+    uint64_t found = ask(world, 1, 1);
+
+    while (!world_get(world, found)->is_ended) {
+        ck_assert(world_step(world, 0));
+    }
+    /* The second copy is being made now, and this one needs nearly the whole pool. */
+    const uint32_t large[] = {760003};
+    uint64_t id = world_submit(
+        world, (struct world_ask){.docs = large, .doc_count = 1, .query = 4, .max_tokens = 2});
+
+    world_run(world, 300);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    ck_assert_uint_ge(sched_counters(world_sched(world))->verify_skipped, 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(requests_that_wait_end_when_their_document_is_forgotten_and_those_that_run_do_not)
+{
+    struct world *world = new_world(1, 0);
+    uint64_t runs = ask(world, 1, 20), waits = ask(world, 1, 20);
+
+    ck_assert(world_step(world, 0));
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
+    ck_assert_int_eq(world_get(world, waits)->end, SCHED_END_CANCELLED);
+    ck_assert(!world_get(world, runs)->is_ended);
+    ck_assert_uint_eq(world_erased(world), 0);
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, runs)->end, SCHED_END_OK);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_uint_eq(world_forgotten(world).readers_waited, 1);
+    ck_assert_uint_eq(world_forgotten(world).readers_aborted, 1);
+    ck_assert_uint_eq(world_forgotten(world).blocks, 5);
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_NOT_FOUND);
+    world_destroy(world);
+}
+END_TEST
+
+CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_begins_again,
+           who_has_answered_from_it_ends_with_an_error,
+           what_was_read_while_the_document_went_says_nothing,
+           a_lost_worker_answers_no_check_and_the_next_one_is_asked,
+           a_found_document_is_computed_again_and_the_copy_leaves_no_trace,
+           one_that_is_not_what_it_should_be_goes, a_request_takes_the_blocks_of_a_second_copy,
+           requests_that_wait_end_when_their_document_is_forgotten_and_those_that_run_do_not)
