@@ -62,6 +62,16 @@ enum status conf_read_lines(struct conf conf, const char *path, FILE *file);
  * conf_scan and conf_config_path before. */
 enum status conf_parse_args(struct conf conf, int argc, char **argv, int *first_operand_out);
 
+/* What a process without operands reads: the command line, or all three in their order.  An operand
+ * is ST_INVALID. */
+enum status conf_read_args(struct conf conf, int argc, char **argv);
+enum status conf_read(struct conf conf, int argc, char **argv);
+
+/* Prints what the command line asks for instead of work, if it does: --help (which begins with
+ * `usage`), --version, --print-config. */
+bool conf_print_only(struct conf conf, int argc, char **argv, const char *program,
+                     const char *usage);
+
 /* Sets one option from text, as the command line would. */
 enum status conf_set(struct conf conf, const char *name, const char *text);
 

@@ -75,29 +75,9 @@ run(struct kvasird *d)
     return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static void
-print_help(struct conf conf)
-{
-    printf("Usage: kvasird --model FILE [OPTION]...\n"
-           "Schedules requests over the workers of this host and owns their pool of KV.\n\n");
-    conf_print_help(conf, stdout);
-}
-
-/* True if the command line asked for a text and nothing else. */
-static bool
-print_only(int argc, char **argv, struct conf conf)
-{
-    if (conf_scan(argc, argv, "help")) {
-        print_help(conf);
-    } else if (conf_scan(argc, argv, "version")) {
-        printf("kvasird %s\n", PACKAGE_VERSION);
-    } else if (conf_scan(argc, argv, "print-config")) {
-        conf_print_sample(conf, stdout);
-    } else {
-        return false;
-    }
-    return true;
-}
+static const char usage[] =
+    "Usage: kvasird --model FILE [OPTION]...\n"
+    "Schedules requests over the workers of this host and owns their pool of KV.\n";
 
 int
 main(int argc, char **argv)
@@ -114,7 +94,7 @@ main(int argc, char **argv)
     daemon.argc = argc;
     daemon.argv = argv;
 
-    if (st == ST_OK && print_only(argc, argv, conf)) {
+    if (st == ST_OK && conf_print_only(conf, argc, argv, "kvasird", usage)) {
         code = EXIT_SUCCESS;
     } else if (st == ST_OK && (st = options_check(&daemon.options)) == ST_OK
                && (st = failpoint_init()) == ST_OK) {

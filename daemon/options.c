@@ -247,30 +247,10 @@ options_check(const struct options *o)
     return ST_OK;
 }
 
-/* The command line wins over what was read before. */
-static enum status
-read_arguments(struct conf conf, int argc, char **argv)
-{
-    int operand;
-
-    TRY(conf_parse_args(conf, argc, argv, &operand));
-    if (operand < argc) {
-        return ERR(ST_INVALID, "%s: kvasird takes options only", argv[operand]);
-    }
-    return ST_OK;
-}
-
 enum status
 options_read(int argc, char **argv, struct options *options)
 {
-    struct conf conf = options_conf(options);
-    const char *path = conf_config_path(argc, argv);
-
-    TRY(conf_defaults(conf));
-    if (path != NULL) {
-        TRY(conf_read_file(conf, path));
-    }
-    return read_arguments(conf, argc, argv);
+    return conf_read(options_conf(options), argc, argv);
 }
 
 enum status
@@ -289,7 +269,7 @@ options_read_text(int argc, char **argv, const char *name, const char *text,
     if (file != NULL) {
         (void)fclose(file);
     }
-    return st == ST_OK ? read_arguments(conf, argc, argv) : st;
+    return st == ST_OK ? conf_read_args(conf, argc, argv) : st;
 }
 
 void

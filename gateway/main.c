@@ -239,29 +239,8 @@ run(struct server *server)
     return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static void
-print_help(struct conf conf)
-{
-    printf("Usage: kvasir-gateway [OPTION]...\n"
-           "Serves OpenAI's HTTP interface; what is asked goes to kvasird.\n\n");
-    conf_print_help(conf, stdout);
-}
-
-/* True if the command line asked for a text and nothing else. */
-static bool
-print_only(int argc, char **argv, struct conf conf)
-{
-    if (conf_scan(argc, argv, "help")) {
-        print_help(conf);
-    } else if (conf_scan(argc, argv, "version")) {
-        printf("kvasir-gateway %s\n", PACKAGE_VERSION);
-    } else if (conf_scan(argc, argv, "print-config")) {
-        conf_print_sample(conf, stdout);
-    } else {
-        return false;
-    }
-    return true;
-}
+static const char usage[] = "Usage: kvasir-gateway [OPTION]...\n"
+                            "Serves OpenAI's HTTP interface; what is asked goes to kvasird.\n";
 
 int
 main(int argc, char **argv)
@@ -273,7 +252,7 @@ main(int argc, char **argv)
 
     metrics_init(&server.metrics);
     (void)pthread_mutex_init(&server.lock, NULL);
-    if (st == ST_OK && print_only(argc, argv, conf)) {
+    if (st == ST_OK && conf_print_only(conf, argc, argv, "kvasir-gateway", usage)) {
         code = EXIT_SUCCESS;
     } else if (st == ST_OK && (st = options_check(&server.options)) == ST_OK) {
         log_init("kvasir-gateway", (enum log_level)log_level_parse(server.options.log_level));

@@ -94,19 +94,7 @@ options_check(const struct options *o)
 enum status
 options_read(int argc, char **argv, struct options *options)
 {
-    struct conf conf = options_conf(options);
-    const char *path = conf_config_path(argc, argv);
-    int operand;
-
-    TRY(conf_defaults(conf));
-    if (path != NULL) {
-        TRY(conf_read_file(conf, path));
-    }
-    TRY(conf_parse_args(conf, argc, argv, &operand));
-    if (operand < argc) {
-        return ERR(ST_INVALID, "%s: kvasir-gateway takes options only", argv[operand]);
-    }
-    return ST_OK;
+    return conf_read(options_conf(options), argc, argv);
 }
 
 void

@@ -75,25 +75,13 @@ static const struct conf_option option_table[] = {
 };
 
 static enum status
-parse_options(struct conf conf, int argc, char **argv)
+check_options(const struct options *options)
 {
-    const struct options *options = conf.options;
-    const char *path = conf_config_path(argc, argv);
-    int operand = argc;
-
-    if (path != NULL) {
-        TRY(conf_read_file(conf, path));
-    }
-    TRY(conf_parse_args(conf, argc, argv, &operand));
-    if (operand < argc) {
-        return ERR(ST_INVALID, "%s: there is nothing but options; --help lists them",
-                   argv[operand]);
-    }
     if (log_level_parse(options->log_level) < 0) {
         return ERR(ST_INVALID, "--log-level %s: error, warn, info, debug or trace",
                    options->log_level);
     }
-    return ST_OK;
+    return failpoint_init();
 }
 
 static int stop_event = -1; /* an eventfd; set before the handler is installed */
@@ -335,34 +323,24 @@ run(const struct options *options)
     return st == ST_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-static void
-print_help(struct conf conf)
-{
-    (void)printf("Usage: kvasir-worker [OPTION]...\n"
-                 "Runs a model for the kvasird of this host.\n\n");
-    conf_print_help(conf, stdout);
-}
+static const char usage[] = "Usage: kvasir-worker [OPTION]...\n"
+                            "Runs a model for the kvasird of this host.\n";
 
 int
 main(int argc, char **argv)
 {
     struct options options = {0};
     struct conf conf = {option_table, sizeof(option_table) / sizeof(option_table[0]), &options};
-    int code = EXIT_SUCCESS;
-    enum status st = conf_defaults(conf);
+    int code = EXIT_FAILURE;
+    enum status st = conf_read(conf, argc, argv);
 
-    if (st == ST_OK && conf_scan(argc, argv, "help")) {
-        print_help(conf);
-    } else if (st == ST_OK && conf_scan(argc, argv, "version")) {
-        (void)printf("kvasir-worker %s\n", PACKAGE_VERSION);
-    } else if (st != ST_OK || parse_options(conf, argc, argv) != ST_OK
-               || failpoint_init() != ST_OK) {
-        (void)fprintf(stderr, "kvasir-worker: %s\n", status_detail());
-        code = EXIT_FAILURE;
-    } else if (conf_scan(argc, argv, "print-config")) {
-        conf_print_sample(conf, stdout);
-    } else {
+    if (st == ST_OK && conf_print_only(conf, argc, argv, "kvasir-worker", usage)) {
+        code = EXIT_SUCCESS;
+    } else if (st == ST_OK && (st = check_options(&options)) == ST_OK) {
         code = run(&options);
+    }
+    if (st != ST_OK) {
+        (void)fprintf(stderr, "kvasir-worker: %s\n", status_detail());
     }
     conf_deinit(conf);
     return code;
