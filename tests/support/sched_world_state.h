@@ -20,7 +20,8 @@ struct world {
     uint64_t *host;     /* [host_places] */
     struct world_request requests[WORLD_REQUESTS_MAX];
     uint32_t builds_started[1u << 16];
-    uint32_t damaged, erased;         /* documents */
+    uint32_t damaged, erased; /* documents */
+    bool has_damage;          /* found in this event: its readers begin again, the oldest too */
     struct sched_forgotten forgotten; /* the last one */
 };
 
