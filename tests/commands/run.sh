@@ -7,4 +7,4 @@ set -euo pipefail
 printf 'load-format = dummy\nshape = tiny\nkv-memory = 32MiB\nmax-waiting = 100\nlog-level = warn\n' >"$dir/kvasird.conf"
 start kvasird ./kvasird --config "$dir/kvasird.conf"
 start worker ./kvasir-worker
-PYTHONDONTWRITEBYTECODE=1 python3 "$source/tests/commands/test_kvasirctl.py" "$dir"
+PYTHONDONTWRITEBYTECODE=1 python3 "$source/tests/commands/test_commands.py" "$dir"
