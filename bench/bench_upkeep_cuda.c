@@ -82,6 +82,12 @@ run_fill(uint32_t n)
 }
 
 static void
+run_fill_run(uint32_t n)
+{
+    MUST(gpu->fill(gpu, kv + first * block_bytes, 0, n * block_bytes));
+}
+
+static void
 run_copy(uint32_t n)
 {
     (void)cudaMemcpyAsync(kv, kv + BLOCKS / 2 * block_bytes, n * block_bytes,
@@ -149,7 +155,8 @@ main(void)
     } kinds[] = {{"copy", run_copy, 2},
                  {"kv_checksum", run_checksum, 1},
                  {"kv_compare", run_compare, 2},
-                 {"fill", run_fill, 1}};
+                 {"fill", run_fill, 1},
+                 {"fill of a run", run_fill_run, 1}};
     const uint32_t counts[] = {1, 8, 64, 512};
     double copy_gbs = 0;
 
@@ -171,7 +178,7 @@ main(void)
             double gbs = kinds[k].bytes * counts[i] * (double)block_bytes / us / 1e3;
 
             copy_gbs = k == 0 ? fmax(copy_gbs, gbs) : copy_gbs;
-            printf("%-12s %4u blocks of 4 MiB %9.1f us %6.0f GB/s %5.1f%% of copy\n", kinds[k].name,
+            printf("%-13s %4u blocks of 4 MiB %9.1f us %6.0f GB/s %5.1f%% of copy\n", kinds[k].name,
                    counts[i], us, gbs, gbs / copy_gbs * 100);
         }
     }

@@ -4,7 +4,8 @@
 // Bound by bytes, or by integer products: a word of 8 bytes is read once and mixed by two 64-bit
 // products (about 8 multiply-adds of 32 bits) and some 15 shifts and xors.  132 SMs * 64 lanes *
 // 1.75 GHz = 14.8 T/s, 25 a word: 4.7 TB/s predicted, about what HBM gives (4.57); 3.5 to 4.2
-// expected of both together on an H200.
+// expected of both together on an H200.  Measured (with launch and wait): 64 blocks of 4 MiB in
+// 75.4 us, 3561 GB/s; 512 in 485 us, 4423 GB/s, 106% of the copy rate of that run.
 // Split: a CTA takes 64 KiB of a block, a thread 16 bytes at a time, four loads in flight.
 // Shared memory: 64 bytes.  Numerics: integers modulo 2^64; order does not matter.
 #include "kernels/kv_checksum.h"

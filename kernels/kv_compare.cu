@@ -2,7 +2,8 @@
 // kv_compare on a device: bf16 in the ck8 layout.
 //
 // Bound by bytes, 2 * block_bytes a pair; runs in idle time only, so it is plain: a CTA a (pair,
-// layer, K|V), a thread 16 bytes of both at a time.
+// layer, K|V), a thread 16 bytes of both at a time.  Predicted 3 TB/s on an H200; measured 4.06 at
+// 64 pairs of 4 MiB, 4.47 (107% of a copy) at 512.
 // Numerics: a thread's squares in float32 (at most a few hundred terms), the CTA's in one fixed
 // order, so the same bits each time; the twin sums in float64.
 #include "kernels/kv_compare.h"

@@ -242,9 +242,15 @@ upkeep_run(struct upkeep *upkeep, Kvasir__V1__Checked **checked_out)
 static enum status
 fill(struct upkeep *upkeep, const uint32_t *blocks, size_t count, int byte)
 {
-    for (size_t i = 0; i < count; i++) {
+    size_t run;
+
+    /* Neighbours at once: a fill of 4 MiB alone reaches a quarter of a GPU's rate. */
+    for (size_t i = 0; i < count; i += run) {
+        for (run = 1; i + run < count && blocks[i + run] == blocks[i] + run;) {
+            run++;
+        }
         TRY(upkeep->ops->fill(upkeep->ops, (char *)upkeep->kv + blocks[i] * upkeep->block_bytes,
-                              byte, upkeep->block_bytes));
+                              byte, run * upkeep->block_bytes));
     }
     return ST_OK;
 }
