@@ -181,6 +181,7 @@ client_segment(const struct kvasir_document *document)
     segment.document_key = client_binary(document->key, KVASIR_KEY_BYTES);
     segment.id = client_unconst(document->id);
     segment.title = client_unconst(document->title);
+    segment.corpus = client_unconst(document->corpus);
     return segment;
 }
 

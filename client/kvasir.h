@@ -110,6 +110,7 @@ struct kvasir_document {
     const uint8_t *key; /* [KVASIR_KEY_BYTES], of a registered document */
     const char *id;     /* your name for it, echoed in usage; may be NULL */
     const char *title;  /* with text, in chats; may be NULL */
+    const char *corpus; /* with key: of that shared corpus; NULL: the caller's own */
 };
 
 struct kvasir_message {

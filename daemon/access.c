@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/access.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <zmq.h>
 
 #include "common/conf.h"
 #include "common/mem.h"
-
-#define SUFFIX ".conf"
+#include "daemon/conf_folder.h"
 
 struct access {
     size_t count;
@@ -63,20 +58,17 @@ fill(const char *path, const struct row *row, struct access_entry *entry)
 }
 
 static enum status
-read_entry(const char *folder, const char *file, struct access_entry *entry)
+read_entry(const char *path, const char *name, struct access_entry *entry)
 {
-    char path[PATH_MAX];
     struct row row = {0};
     struct conf conf = {.table = table, .count = sizeof(table) / sizeof(table[0]), .options = &row};
-    size_t length = strlen(file) - strlen(SUFFIX);
     enum status st;
 
-    if (length == 0 || length >= sizeof(entry->name)) {
-        return ERR(ST_INVALID, "%s/%s: a name of 1 to %d bytes before " SUFFIX, folder, file,
+    if (strlen(name) >= sizeof(entry->name)) {
+        return ERR(ST_INVALID, "%s: a name of 1 to %d bytes before .conf", path,
                    ACCESS_NAME_MAX - 1);
     }
-    (void)snprintf(entry->name, sizeof(entry->name), "%.*s", (int)length, file);
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, file);
+    (void)snprintf(entry->name, sizeof(entry->name), "%s", name);
     st = conf_defaults(conf);
     st = st != ST_OK ? st : conf_read_file(conf, path);
     st = st != ST_OK ? st : fill(path, &row, entry);
@@ -84,55 +76,30 @@ read_entry(const char *folder, const char *file, struct access_entry *entry)
     return st;
 }
 
-static int
-is_entry(const struct dirent *file)
-{
-    size_t length = strlen(file->d_name);
-
-    return file->d_name[0] != '.' && length > strlen(SUFFIX)
-           && strcmp(file->d_name + length - strlen(SUFFIX), SUFFIX) == 0;
-}
-
 static enum status
-read_all(const char *folder, struct dirent **files, size_t count, struct access *access)
+take_file(void *arg, const char *path, const char *name)
 {
-    for (size_t i = 0; i < count; i++) {
-        struct access_entry *entry = &access->entries[access->count];
-        const struct access_entry *other;
+    struct access *access = arg;
+    struct access_entry *entry = &access->entries[access->count];
+    const struct access_entry *other;
 
-        TRY(read_entry(folder, files[i]->d_name, entry));
-        other = access_find_key(access, entry->key);
-        if (other != NULL) {
-            return ERR(ST_INVALID, "%s: %s and %s have the same key", folder, other->name,
-                       entry->name);
-        }
-        access->count++;
+    TRY(read_entry(path, name, entry));
+    other = access_find_key(access, entry->key);
+    if (other != NULL) {
+        return ERR(ST_INVALID, "%s: %s and %s have the same key", path, other->name, entry->name);
     }
+    access->count++;
     return ST_OK;
 }
 
 enum status
 access_read(const char *folder, struct access **access_out)
 {
-    struct dirent **files = NULL;
-    int found = scandir(folder, &files, is_entry, alphasort);
-    struct access *access = NULL;
-    enum status st = ST_OK;
+    struct access *access =
+        mem_zalloc(1, sizeof(*access) + ACCESS_KEYS_MAX * sizeof(access->entries[0]));
+    enum status st = access == NULL ? ERR(ST_NO_MEMORY, "no memory for keys")
+                                    : conf_folder_each(folder, ACCESS_KEYS_MAX, take_file, access);
 
-    if (found < 0) {
-        return ERR(errno == ENOENT ? ST_NOT_FOUND : ST_SYSTEM, "%s: %s", folder, strerror(errno));
-    }
-    if (found > ACCESS_KEYS_MAX) {
-        st = ERR(ST_INVALID, "%s: %d keys: the limit is %d", folder, found, ACCESS_KEYS_MAX);
-    } else {
-        access = mem_zalloc(1, sizeof(*access) + (size_t)found * sizeof(access->entries[0]));
-        st = access == NULL ? ERR(ST_NO_MEMORY, "no memory for %d keys", found)
-                            : read_all(folder, files, (size_t)found, access);
-    }
-    for (int i = 0; i < found; i++) {
-        free(files[i]); /* scandir's */
-    }
-    free(files);
     if (st != ST_OK) {
         access_destroy(&access);
         return st;

@@ -508,8 +508,11 @@ deliver_fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage)
     wire->prompt_tokens = usage->prompt_tokens;
     wire->query_tokens = usage->query_tokens;
     wire->completion_tokens = usage->completion_tokens;
-    wire->tokens_reused = usage->tokens_reused;
-    wire->tokens_built = usage->tokens_built;
+    uint32_t hidden =
+        usage->tokens_hidden < usage->tokens_reused ? usage->tokens_hidden : usage->tokens_reused;
+
+    wire->tokens_reused = usage->tokens_reused - hidden;
+    wire->tokens_built = usage->tokens_built + hidden;
     wire->tokens_padded = usage->tokens_padded;
     wire->queue_us = usage->queue_us;
     wire->ttft_us = usage->ttft_us;
@@ -546,7 +549,7 @@ reply_answer(struct kvasird *d, struct call *call, const struct sched_action *ac
     trace_sent(call);
     measures_sent(&d->measures, call, action->result->id_count, clock_now_us());
     trace_fill(call, &trace);
-    usage.trace = &trace;
+    usage.trace = action->session->hold_until_us == 0 ? &trace : NULL; /* it would tell */
     reply.usage = &usage;
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     mem_free(usages);

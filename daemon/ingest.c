@@ -103,6 +103,7 @@ read_job(const struct reader *reader, struct wire_arena *arena, struct tokenizer
     const struct client_message message = {
         .method = job->method,
         .tenant = job->tenant,
+        .grant = &job->grant,
         .payload = job->payload,
         .length = job->length,
     };
@@ -229,6 +230,9 @@ make_job(uint64_t call, const struct client_message *message)
     job->method = message->method;
     job->length = message->length;
     (void)snprintf(job->tenant, sizeof(job->tenant), "%s", message->tenant);
+    if (message->grant != NULL) {
+        job->grant = *message->grant;
+    }
     list_init(&job->link);
     return job;
 }

@@ -25,6 +25,7 @@ struct ingest_job {
     struct list_node link;
     uint64_t call; /* the router's */
     char tenant[TENANT_NAME_MAX];
+    struct tenant_grant grant;
     enum method_id method;
     uint8_t *payload; /* owned */
     size_t length;

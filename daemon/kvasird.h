@@ -30,7 +30,7 @@
 #include "daemon/registry.h"
 #include "daemon/router.h"
 #include "daemon/sched.h"
-#include "daemon/tenant.h"
+#include "daemon/tenants.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
 #include "proto/endpoints.h"
@@ -70,7 +70,8 @@ struct kvasird {
     struct insight insight;
     struct router *router;
     struct kv_events *kv_events; /* NULL: nobody is told */
-    struct access *access;       /* of those who come over a network; NULL without */
+    struct tenants *tenants;
+    struct access *access; /* of those who come over a network; NULL without */
     struct calls *calls;
     struct handoff *handoff;
     uint64_t busy_until_us;  /* no sleep before */

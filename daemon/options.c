@@ -42,6 +42,11 @@ static const struct conf_option table[] = {
      AT(listen)},
     {"curve-secret", CONF_STRING, NULL, 0, 0, "FILE",
      "secret key of this server (kvasirctl keygen), readable by its owner alone", AT(curve_secret)},
+    {"tenants", CONF_STRING, NULL, 0, 0, "DIR",
+     "a file NAME.conf a tenant: its share, its corpora; read again on SIGHUP", AT(tenants)},
+    {"isolation", CONF_STRING, "none", 0, 0, "KIND",
+     "what a tenant can tell of shared documents from time: none, or constant-time: nothing",
+     AT(isolation)},
     {"curve-clients", CONF_STRING, NULL, 0, 0, "DIR",
      "who may come: a file NAME.conf a key; read again on SIGHUP", AT(curve_clients)},
     {"kv-memory", CONF_STRING, "1GiB", 0, 0, "SIZE",
@@ -219,6 +224,9 @@ options_check(const struct options *o)
 
     TRY(check_model(o));
     TRY(check_listen(o));
+    if (strcmp(o->isolation, "none") != 0 && strcmp(o->isolation, "constant-time") != 0) {
+        return ERR(ST_INVALID, "isolation %s: it must be none or constant-time", o->isolation);
+    }
     TRY(check_kv_events(o));
     TRY(options_kv_memory(o, &kv_memory));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {

@@ -16,7 +16,7 @@ struct options {
     char *runtime_dir;
     char *listen;
     char *curve_secret;
-    char *curve_clients;
+    char *curve_clients, *tenants, *isolation;
     char *kv_memory;      /* options_kv_memory reads it */
     uint64_t host_memory; /* bytes */
     uint64_t block_tokens;

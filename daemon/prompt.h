@@ -55,6 +55,7 @@ struct prompt_document {
     struct dockey kv_key;  /* its KV as this prompt reads it; differs by mode (reuse.h) */
     struct tokens *tokens; /* one reference */
     char *name;            /* the client's id, owned; may be NULL */
+    bool is_shared;        /* of a shared corpus: others may have used it before */
 };
 
 struct prompt {

@@ -29,8 +29,10 @@ struct work {
     const struct reader *reader;
     struct tokenizer_scratch *scratch;
     const char *tenant;
+    const struct tenant_grant *grant;
     ProtobufCBinaryData salt;
     uint8_t tenant_salt[TENANT_SALT_BYTES]; /* what `salt` is of a tenant */
+    bool is_registering;
     struct prompt prompt;
 };
 
@@ -211,16 +213,34 @@ encode(struct work *work, enum text_kind kind, const struct template_document *t
     return ST_OK;
 }
 
+/* Whose documents a segment names: the caller's, or those of a corpus, whose salt is written to
+ * `salt`.  What is not granted is not there. */
 static enum status
-find_registered(struct work *work, const Kvasir__V1__Segment *segment, struct tokens **tokens_out)
+scope_of(const struct work *work, const Kvasir__V1__Segment *segment, bool is_to_register,
+         uint8_t salt[TENANT_SALT_BYTES], struct registry_scope *scope_out)
 {
-    struct registry_scope scope = {
+    *scope_out = (struct registry_scope){
         .pool_fingerprint = work->reader->pool_fingerprint,
         .salt = work->salt.data,
         .salt_length = work->salt.len,
     };
+    if (segment->corpus == NULL) {
+        return ST_OK;
+    }
+    TRY(tenant_open_corpus(work->grant, segment->corpus, is_to_register, salt));
+    scope_out->salt = salt;
+    scope_out->salt_length = TENANT_SALT_BYTES;
+    return ST_OK;
+}
+
+static enum status
+find_registered(struct work *work, const Kvasir__V1__Segment *segment, struct tokens **tokens_out)
+{
+    struct registry_scope scope;
+    uint8_t salt[TENANT_SALT_BYTES];
     struct dockey key;
 
+    TRY(scope_of(work, segment, false, salt, &scope));
     if (!segment->has_document_key) {
         return registry_find_id(work->reader->registered, &scope, segment->document_id, &key,
                                 tokens_out);
@@ -252,6 +272,10 @@ read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_ki
     if (segment->title != NULL && (segment->text == NULL || kind == TEXT_RAW)) {
         return ERR(ST_INVALID, "title goes with the text of a chat's document only");
     }
+    if (segment->corpus != NULL && !work->is_registering && !segment->has_document_key
+        && segment->document_id == NULL) {
+        return ERR(ST_INVALID, "corpus goes with document_key or document_id");
+    }
     if (segment->has_document_key || segment->document_id != NULL) {
         return find_registered(work, segment, tokens_out);
     }
@@ -271,7 +295,8 @@ read_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_ki
 
 /* Puts a document into the prompt; takes the reference over, also on failure. */
 static enum status
-add_document(struct work *work, struct tokens *tokens, const char *name)
+add_document(struct work *work, struct tokens *tokens, const char *name,
+             const struct registry_scope *scope)
 {
     struct prompt *prompt = &work->prompt;
     struct prompt_document *document = &prompt->documents[prompt->document_count++];
@@ -287,17 +312,31 @@ add_document(struct work *work, struct tokens *tokens, const char *name)
             return ERR(ST_NO_MEMORY, "no memory for a document's id");
         }
     }
-    return tokens_key(tokens, work->reader->pool_fingerprint, work->salt.data, work->salt.len,
+    return tokens_key(tokens, work->reader->pool_fingerprint, scope->salt, scope->salt_length,
                       &document->key);
+}
+
+/* Of the caller's own. */
+static enum status
+add_own_document(struct work *work, struct tokens *tokens)
+{
+    struct registry_scope scope = {.salt = work->salt.data, .salt_length = work->salt.len};
+
+    return add_document(work, tokens, NULL, &scope);
 }
 
 static enum status
 add_segment(struct work *work, const Kvasir__V1__Segment *segment, enum text_kind kind)
 {
     struct tokens *tokens = NULL;
+    struct registry_scope scope;
+    uint8_t salt[TENANT_SALT_BYTES];
 
+    TRY(scope_of(work, segment, work->is_registering, salt, &scope));
     TRY(read_segment(work, segment, kind, &tokens));
-    return add_document(work, tokens, segment->id);
+    TRY(add_document(work, tokens, segment->id, &scope));
+    work->prompt.documents[work->prompt.document_count - 1].is_shared = segment->corpus != NULL;
+    return ST_OK;
 }
 
 static enum status
@@ -365,7 +404,7 @@ add_bos(struct work *work, const Kvasir__V1__GenerateRequest *request)
         return ST_OK;
     }
     TRY(tokens_new(&bos, 1, &tokens));
-    return add_document(work, tokens, NULL);
+    return add_own_document(work, tokens);
 }
 
 static enum status
@@ -405,7 +444,7 @@ take_chat_segment(void *arg, enum template_segment_kind kind, size_t document_in
     switch (kind) {
     case TEMPLATE_PREAMBLE:
         TRY(tokens_new(ids, count, &tokens));
-        return add_document(work, tokens, NULL);
+        return add_own_document(work, tokens);
     case TEMPLATE_QUERY: return tokens_new(ids, count, &work->prompt.query);
     case TEMPLATE_DOCUMENT: break; /* an empty stand-in: the memo knows most documents */
     }
@@ -579,7 +618,7 @@ read_tokenize(struct work *work, const Kvasir__V1__TokenizeRequest *request)
     struct tokens *first;
 
     TRY(tokens_new(&bos, 1, &first));
-    TRY(add_document(work, first, NULL));
+    TRY(add_own_document(work, first));
     return join_prompt(work);
 }
 
@@ -634,14 +673,13 @@ read_register(struct work *work, const Kvasir__V1__RegisterRequest *request,
         return ERR(ST_INVALID, "document_key: a document is registered by its text or ids");
     }
     TRY(read_salt(work, request->has_salt, request->salt));
+    struct registry_scope scope;
+    uint8_t salt[TENANT_SALT_BYTES];
+
+    work->is_registering = true;
     TRY(make_room(work, 1));
     TRY(add_segment(work, request->document, request->is_chat ? TEXT_DOCUMENT : TEXT_RAW));
-    struct registry_scope scope = {
-        .pool_fingerprint = work->reader->pool_fingerprint,
-        .salt = work->salt.data,
-        .salt_length = work->salt.len,
-    };
-
+    TRY(scope_of(work, request->document, true, salt, &scope));
     TRY(read_registration(&scope, request, &work->prompt.documents[0].key, registration));
     return registry_put(work->reader->registered, &scope, request->document->id,
                         &work->prompt.documents[0].key, work->prompt.documents[0].tokens);
@@ -652,7 +690,8 @@ read_prompt(const struct reader *reader, struct wire_arena *arena,
             struct tokenizer_scratch *scratch, const struct client_message *from,
             struct reading *reading_out)
 {
-    struct work work = {.reader = reader, .scratch = scratch, .tenant = from->tenant};
+    struct work work = {
+        .reader = reader, .scratch = scratch, .tenant = from->tenant, .grant = from->grant};
     const ProtobufCMessage *message;
     uint32_t priority = PROMPT_PRIORITY_DEFAULT;
     struct registration registration = {0};

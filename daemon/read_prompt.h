@@ -15,6 +15,7 @@
 #include "daemon/corpus.h"
 #include "daemon/memo.h"
 #include "daemon/prompt.h"
+#include "daemon/tenants.h"
 #include "kvpool/dockey.h"
 #include "model/template.h"
 #include "model/tokenizer.h"
@@ -42,6 +43,7 @@ struct client_message {
                            the salt is the message's */
     const void *payload;
     size_t length;
+    const struct tenant_grant *grant; /* what of shared corpora it may use; NULL: nothing */
 };
 
 /* How a document is registered. */

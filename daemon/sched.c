@@ -69,11 +69,14 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     list_init(&sched->pins);
     list_init(&sched->forgets);
     list_init(&sched->kept);
+    list_init(&sched->held);
+    list_init(&sched->uses_by_age);
     sched->action_need = ACTIONS_SPARE;
     if (htab_init(&sched->sessions, session_equal) != ST_OK
         || htab_init(&sched->builds, build_equal) != ST_OK || traffic_new(&sched->traffic) != ST_OK
         || htab_init(&sched->blamed, sched_blame_equal) != ST_OK
         || htab_init(&sched->shares, sched_share_equal) != ST_OK
+        || htab_init(&sched->uses, sched_use_equal) != ST_OK
         || reserve_actions(sched, sched->action_need) != ST_OK) {
         sched_destroy(&sched);
         return ST_NO_MEMORY;
@@ -119,7 +122,9 @@ sched_destroy(struct sched **sched_ref)
     assert(list_is_empty(&sched->running));
     free_ended(sched);
     sched_forget_shares(sched);
+    sched_forget_uses(sched);
     htab_deinit(&sched->shares);
+    htab_deinit(&sched->uses);
     sched_forget_pins(sched);
     sched_forget_checks(sched);
     sched_end_forgets(sched);
@@ -457,8 +462,10 @@ sched_tick(struct sched *sched, uint64_t now_us)
     }
     sched->wakeup_us = sched_end_pins(sched, now_us);
     uint64_t kept_us = sched_end_kept(sched, now_us);
+    uint64_t held_us = sched_end_holds(sched, now_us);
 
     sched->wakeup_us = kept_us < sched->wakeup_us ? kept_us : sched->wakeup_us;
+    sched->wakeup_us = held_us < sched->wakeup_us ? held_us : sched->wakeup_us;
     expire(sched, now_us, &sched->waiting);
     expire(sched, now_us, &sched->running);
     sched_take_turn(sched, now_us);
@@ -501,7 +508,8 @@ note_ttft(struct sched *sched, const struct session *session)
 {
     uint64_t missed = 0;
 
-    if (session->losses > 0 || session->preemptions > 0 || session->is_regained) {
+    if (session->losses > 0 || session->preemptions > 0 || session->is_regained
+        || session->hold_until_us != 0) {
         return;
     }
     for (uint32_t i = 0; i < session->segment_count; i++) {
@@ -518,6 +526,7 @@ take_tokens(struct sched *sched, uint64_t now_us, struct session *session,
     if (session->first_token_us == 0) {
         session->first_token_us = now_us;
         count_reads(sched, session, result);
+        sched_note_uses(sched, session);
         note_ttft(sched, session);
     }
     for (size_t i = 0; i < result->id_count; i++) {
@@ -628,7 +637,11 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
         sched_take_loaded(sched, worker, step);
         sched_take_spilled(sched, worker, step);
     }
+    sched->now_us = now_us;
     sched_take_sealed(sched, worker, step);
+    if (!list_is_empty(&sched->held)) {
+        (void)sched_end_holds(sched, now_us); /* for the last seal of one whose time is over */
+    }
     take_results(sched, now_us, worker, step);
     take_released(sched, now_us, worker, step);
     for (size_t i = 0; i < step->dropped_count; i++) {

@@ -50,10 +50,11 @@ struct sched;
 #define SCHED_SPILLS_MAX      2    /* that a worker copies into the host tier, or is about to */
 #define SCHED_SHARES_MAX      4096 /* tenants whose share is known; quiet ones go first */
 #define SCHED_WEIGHT_MAX      1000
-#define SCHED_FORGETS_MAX     64   /* documents that are being forgotten at once */
-#define SCHED_VERIFY_ROUNDING 0.05 /* kernels/kv_compare.h, KV_COMPARE_ROUNDING_BF16 */
-#define SCHED_ERASES_A_TURN   4    /* messages that ask for it */
-#define SCHED_BACKGROUND_MAX  4    /* documents that an idle worker encodes unasked, at once */
+#define SCHED_USES_MAX        65536 /* of shared documents by tenants, that are remembered */
+#define SCHED_FORGETS_MAX     64    /* documents that are being forgotten at once */
+#define SCHED_VERIFY_ROUNDING 0.05  /* kernels/kv_compare.h, KV_COMPARE_ROUNDING_BF16 */
+#define SCHED_ERASES_A_TURN   4     /* messages that ask for it */
+#define SCHED_BACKGROUND_MAX  4     /* documents that an idle worker encodes unasked, at once */
 
 struct sched_config {
     uint32_t block_tokens;
@@ -62,6 +63,7 @@ struct sched_config {
     uint32_t context_max;    /* tokens of prompt and answer; 0: no limit */
     const struct evict_policy_ops *policy;
     double pin_share_max;
+    bool is_constant_time;   /* first uses of shared documents: sched_hold.c */
     double quadratic_tokens; /* as in struct evict_config */
     uint64_t seed;
     const struct kvpool_watch *watch; /* of documents that stand for themselves; NULL: nobody */
@@ -427,6 +429,7 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(clients_gone, "requests ended because nobody listened any more")                             \
     X(requests_displaced,                                                                          \
       "of those refused, requests whose place in the queue another tenant got")                    \
+    X(requests_held, "requests held back at their tenant's first use of a shared document")        \
     X(requests_preempted, "times a request gave its blocks back to another")                       \
     X(requests_passed, "times a waiting request was overtaken by a later one")                     \
     X(requests_requeued, "requests moved away from a lost worker")                                 \
@@ -543,6 +546,10 @@ struct sched_blamed {
 /* Walks the quarantined ones, the oldest first; `cursor` starts at NULL; NULL at the end. */
 const struct sched_blamed *sched_next_quarantined(const struct sched *sched,
                                                   const struct sched_blamed *cursor);
+
+/* Whether a tenant may know that a document of a shared corpus is there: it has used it since it
+ * was built.  True for all of them without is_constant_time. */
+bool sched_has_used(const struct sched *sched, const char *tenant, const struct dockey *document);
 
 /* Walks the requests in no order; `cursor` starts at NULL; NULL at the end. */
 const struct session *sched_next_session(const struct sched *sched, const struct session *cursor);

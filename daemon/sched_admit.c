@@ -326,11 +326,12 @@ sched_push_assign(struct sched *sched, struct session *session)
     bool has_builds = !list_is_empty(&session->owned_builds);
     struct sched_action *action;
 
-    if (session_is_warm(session) && !has_builds) {
+    if ((session_is_warm(session) || session->is_held) && !has_builds) {
         return; /* others build all of it, or it is there */
     }
     action = sched_push(sched, SCHED_SEND_ASSIGN, session);
-    action->is_builds_only = session_is_warm(session) || (session->is_alone && has_builds);
+    action->is_builds_only =
+        session_is_warm(session) || session->is_held || (session->is_alone && has_builds);
     sched_describe_segments(session);
     action->build_count = sched_describe_builds(sched, session);
     action->worker = session->worker;
@@ -429,6 +430,7 @@ sched_start(struct sched *sched, struct session *session, uint32_t worker, uint6
     sched->workers[worker].assigned++;
     sched->workers[worker].last_assigned = ++sched->next_turn;
     note_first_admission(sched, session, now_us);
+    sched_hold(sched, session, now_us);
     sched_push_assign(sched, session);
 }
 

@@ -192,6 +192,7 @@ leave_worker(struct sched *sched, struct session *session)
 
     assert(session->claim == NULL && list_is_empty(&session->owned_builds));
     sched_end_alone(sched, session);
+    sched_end_hold(session);
     if (worker->incarnation == session->incarnation) {
         assert(worker->assigned > 0);
         worker->assigned--;
@@ -266,6 +267,9 @@ sched_seal_build(struct sched *sched, struct build *build)
     struct session *owner = build->owner;
 
     remove_build(sched, build);
+    if (list_is_empty(&owner->owned_builds)) {
+        sched_note_build(sched, owner, sched->now_us);
+    }
     if (owner->is_alone && owner->state == SESSION_RUNNING) {
         sched_push_assign(sched, owner);
     }

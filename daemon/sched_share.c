@@ -34,6 +34,18 @@ struct share {
     uint64_t end;     /* of its last request's turn */
 };
 
+uint64_t
+sched_tenant_hash(const char *tenant)
+{
+    return checksum64(0, tenant == NULL ? "" : tenant, tenant == NULL ? 0 : strlen(tenant));
+}
+
+const char *
+sched_share_name(const struct share *share)
+{
+    return share->name;
+}
+
 bool
 sched_share_equal(const struct htab_node *node, const void *key)
 {
@@ -70,7 +82,7 @@ enum status
 sched_join_share(struct sched *sched, struct session *session, const char *tenant, uint32_t weight)
 {
     const char *name = tenant == NULL ? "" : tenant;
-    uint64_t hash = checksum64(0, name, strlen(name));
+    uint64_t hash = sched_tenant_hash(name);
     struct htab_node *node = htab_find(&sched->shares, hash, name);
     struct share *share = node == NULL ? NULL : HTAB_ENTRY(node, struct share, node);
 
@@ -187,7 +199,7 @@ bool
 sched_give_place(struct sched *sched, uint64_t now_us, const char *tenant, uint32_t weight)
 {
     const char *name = tenant == NULL ? "" : tenant;
-    struct htab_node *node = htab_find(&sched->shares, checksum64(0, name, strlen(name)), name);
+    struct htab_node *node = htab_find(&sched->shares, sched_tenant_hash(name), name);
     uint64_t waiting = node == NULL ? 0 : HTAB_ENTRY(node, struct share, node)->waiting;
     struct share *most = longest(sched);
     struct session *last;

@@ -10,6 +10,7 @@
  *   sched_tier.c   blocks to the host tier and back
  *   sched_room.c   growing answers, preemption
  *   sched_blame.c  who is to blame for the death of a worker; quarantine
+ *   sched_hold.c   first uses of shared documents take as long as if they were built
  *   sched_share.c  whose turn it is among tenants
  *   sched_pace.c   who has no time left
  *   sched_workers.c  their lives
@@ -99,6 +100,12 @@ struct check {
     bool is_comparison; /* with its second copy: sched_verify.c */
 };
 
+/* What a token to build takes (sched_hold.c). */
+struct build_pace {
+    uint64_t builds;
+    double mean_us, deviation_us;
+};
+
 struct sched {
     struct sched_config config;
     struct kvpool *pool;
@@ -115,6 +122,9 @@ struct sched {
     struct list_node blamed_by_age;
     uint32_t quarantined_count;
     struct list_node queue, waiting, running, ended;
+    struct htab uses; /* of shared documents by tenants: sched_hold.c */
+    struct list_node uses_by_age, held;
+    struct build_pace build_pace;
     struct htab shares;    /* of tenants: sched_share.c */
     uint64_t turn;         /* virtual time */
     struct list_node kept; /* struct kept */
@@ -128,6 +138,7 @@ struct sched {
     struct list_node forgets; /* sched_forget.c */
     uint32_t forget_count;
     uint64_t erasures, erases; /* numbers of the last ones: forgets, messages */
+    uint64_t now_us;           /* of the last report of a worker */
     struct check check;
     struct verify verify;
     uint64_t check_id;     /* of the last one */
@@ -193,6 +204,23 @@ bool sched_is_turn_before(const struct session *a, const struct session *b);
 /* Refuses the last request of another tenant that has more of them in the queue; false: there is
  * none. */
 bool sched_give_place(struct sched *sched, uint64_t now_us, const char *tenant, uint32_t weight);
+
+uint64_t sched_tenant_hash(const char *tenant);
+const char *sched_share_name(const struct share *share);
+
+/* sched_hold.c */
+
+bool sched_use_equal(const struct htab_node *node, const void *key);
+void sched_forget_uses(struct sched *sched);
+/* A session has all that it builds. */
+void sched_note_build(struct sched *sched, const struct session *session, uint64_t now_us);
+/* It comes in: if it is a first use it is held. */
+void sched_hold(struct sched *sched, struct session *session, uint64_t now_us);
+void sched_end_hold(struct session *session);
+/* Sends those whose time has come; the time of the next one, or UINT64_MAX. */
+uint64_t sched_end_holds(struct sched *sched, uint64_t now_us);
+/* Its first token has come. */
+void sched_note_uses(struct sched *sched, const struct session *session);
 
 /* sched_kept.c */
 

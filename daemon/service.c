@@ -85,6 +85,7 @@ submit(struct kvasird *d, struct call *call, struct prompt *prompt, uint32_t pri
         .deadline_us = call->deadline_us,
         .priority = priority,
         .tenant = call->tenant,
+        .weight = tenants_find(d->tenants, call->tenant).weight,
         .has_name = call->retry_key_length > 0,
         .is_retry = prompt->is_retry,
         .prompt = *prompt,
@@ -173,6 +174,12 @@ reply_probe(struct kvasird *d, struct call *call, const struct prompt *prompt)
         for (size_t i = 0; i < count; i++) {
             uint32_t ready;
             enum kvpool_miss reason = look(d, prompt->reuse, &prompt->documents[i], &ready);
+
+            if (prompt->documents[i].is_shared
+                && !sched_has_used(d->sched, call->tenant, &prompt->documents[i].key)) {
+                reason = KVPOOL_MISS_COLD; /* whether others have used it is theirs to know */
+                ready = 0;
+            }
 
             service_fill_document(&usages[i], (uint32_t)i, &prompt->documents[i], ready, reason);
             list[i] = &usages[i];
@@ -402,6 +409,7 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
 static void
 start_call(struct kvasird *d, struct call *call, const struct message *message)
 {
+    struct tenants_entry entry = tenants_find(d->tenants, call->tenant);
     enum status st;
 
     switch (call->method) {
@@ -413,6 +421,7 @@ start_call(struct kvasird *d, struct call *call, const struct message *message)
                            &(struct client_message){
                                .method = call->method,
                                .tenant = call->tenant,
+                               .grant = &entry.grant,
                                .payload = message->payload,
                                .length = message->payload_length,
                            });

@@ -137,6 +137,7 @@ session_new(uint64_t id, struct prompt *prompt, struct session **session_out)
     *prompt = (struct prompt){0};
     list_init(&session->queue_link);
     list_init(&session->age_link);
+    list_init(&session->hold_link);
     list_init(&session->owned_builds);
     st = allocate(session);
     if (st == ST_OK) {
@@ -209,6 +210,7 @@ session_usage(const struct session *session, uint32_t block_tokens, uint64_t now
         .tokens_padded = padded,
         .tokens_copied = session->tokens_copied,
         .turn_tokens_reused = session->turn_tokens_read,
+        .tokens_hidden = session->tokens_hidden,
         .queue_us =
             (session->admitted_us != 0 ? session->admitted_us : now_us) - session->arrival_us,
         .ttft_us = session->first_token_us == 0 ? 0 : session->first_token_us - session->arrival_us,

@@ -77,7 +77,11 @@ struct session {
     uint64_t kept;      /* the worker's number for what it goes on with; 0: it begins */
     bool is_regained;   /* it has gone on so: its times say nothing */
     bool is_background; /* encodes a document in idle time; never waits, gives way to all others */
-    uint32_t passed;    /* those with a later turn admitted before this one */
+    uint64_t hold_until_us;     /* sched_hold.c; 0: it is no first use */
+    struct list_node hold_link; /* in sched->held */
+    bool is_held;               /* the worker has no more than its builds */
+    uint32_t tokens_hidden;
+    uint32_t passed; /* those with a later turn admitted before this one */
     uint64_t arrival_us, deadline_us;
     uint64_t admitted_us, first_token_us; /* 0: not yet */
     uint32_t doc_tokens;                  /* of its documents, repeated ones repeatedly */
@@ -148,6 +152,7 @@ struct session_usage {
     uint32_t prompt_tokens, query_tokens, completion_tokens;
     uint32_t tokens_reused, tokens_built, tokens_padded, tokens_copied;
     uint32_t turn_tokens_reused;
+    uint32_t tokens_hidden; /* of tokens_reused: its client is not to know */
     uint64_t queue_us, ttft_us, total_us;
     uint32_t worker, preemptions;
     uint64_t seed;

@@ -224,6 +224,7 @@ start_sched(struct kvasird *d)
         .context_max = d->model.context_max,
         .policy = evict_policy_find(d->options.eviction),
         .pin_share_max = d->options.pin_share,
+        .is_constant_time = strcmp(d->options.isolation, "constant-time") == 0,
         .quadratic_tokens = quadratic_tokens(&d->model),
         .watch = news_watch(d->news, kv_events_watch(d->kv_events)),
         .verify_share = d->options.verify_reuse / 100,
@@ -272,8 +273,16 @@ on_knock(void *arg, const uint8_t key[CURVE_KEY_BYTES])
 void
 start_reload_access(struct kvasird *d)
 {
+    struct tenants *tenants;
     struct access *access;
 
+    if (tenants_read(d->options.tenants, &tenants) == ST_OK) {
+        tenants_destroy(&d->tenants);
+        d->tenants = tenants;
+        log_info("tenants_read", "count=%zu", tenants_count(tenants));
+    } else {
+        log_error("reload_failed", "detail=\"%s\", keeping the old tenants", status_detail());
+    }
     if (d->options.listen == NULL) {
         return;
     }
@@ -318,6 +327,7 @@ start_parts(struct kvasird *d)
     d->reader.block_tokens = (uint32_t)d->options.block_tokens;
     TRY(wire_arena_new(&d->arena));
     TRY(calls_new(&d->calls));
+    TRY(tenants_read(d->options.tenants, &d->tenants));
     TRY(start_kv_events(d));
     TRY(news_new(&d->news));
     TRY(start_sched(d));
@@ -406,6 +416,7 @@ start_undo(struct kvasird *d)
     end_kv_events(d);
     router_destroy(&d->router);
     access_destroy(&d->access);
+    tenants_destroy(&d->tenants);
     peers_close(d);
     handoff_destroy(&d->handoff);
     if (d->leaves_pool && d->sched != NULL) { /* if we got so far */

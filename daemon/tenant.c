@@ -7,8 +7,9 @@
 
 #include <openssl/evp.h>
 
-#define SALT_DOMAIN "kvasir tenant salt"
-#define CALL_DOMAIN "kvasir call"
+#define SALT_DOMAIN   "kvasir tenant salt"
+#define CORPUS_DOMAIN "kvasir corpus salt"
+#define CALL_DOMAIN   "kvasir call"
 
 bool
 tenant_is_name(const char *name)
@@ -54,6 +55,12 @@ tenant_salt(const char *tenant, const void *salt, size_t salt_length,
             uint8_t salt_out[TENANT_SALT_BYTES])
 {
     hash_of_tenant(SALT_DOMAIN, tenant, salt, salt_length, salt_out);
+}
+
+void
+tenant_corpus_salt(const char *corpus, uint8_t salt_out[TENANT_SALT_BYTES])
+{
+    hash_of_tenant(CORPUS_DOMAIN, corpus, NULL, 0, salt_out);
 }
 
 void

@@ -24,6 +24,9 @@ bool tenant_is_name(const char *name);
 void tenant_salt(const char *tenant, const void *salt, size_t salt_length,
                  uint8_t salt_out[TENANT_SALT_BYTES]);
 
+/* The salt of a shared corpus: of its name, and no tenant's. */
+void tenant_corpus_salt(const char *corpus, uint8_t salt_out[TENANT_SALT_BYTES]);
+
 /* The name of a call over restarts of kvasird: SHA-256 over a domain, tenant and its retry key. */
 void tenant_call_name(const char *tenant, const void *key, size_t length,
                       uint8_t name_out[TENANT_CALL_NAME_BYTES]);

@@ -267,6 +267,9 @@ read_member(struct request *request, const char *key, struct json_object *value,
             return json_read_string(value, name, &segment->text, refusal);
         }
     }
+    if (strcmp(key, "corpus") == 0) {
+        return json_read_string(value, name, &segment->corpus, refusal);
+    }
     if (strcmp(key, "title") == 0) {
         return json_read_string(value, name, &segment->title, refusal);
     }

@@ -56,7 +56,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         struct reading reading = {0};
 
         if (read_prompt(&reader, arena, scratch,
-                        &(struct client_message){methods[i], "", bytes, length}, &reading)
+                        &(struct client_message){methods[i], "", bytes, length, NULL}, &reading)
             == ST_OK) {
             check(methods[i], &reading);
             prompt_deinit(&reading.prompt);

@@ -49,6 +49,7 @@ world_new(struct world_config config)
         .is_bitwise = true,
         .scrub_interval_us = config.scrub_us,
         .check_pool = !config.is_quiet,
+        .is_constant_time = config.is_constant_time,
     };
 
     ck_assert_uint_le(config.workers, WORLD_WORKERS_MAX);
@@ -162,6 +163,7 @@ world_submit(struct world *world, struct world_ask ask)
     for (uint32_t i = 0; i < ask.doc_count; i++) {
         submit.prompt.documents[i] = (struct prompt_document){
             .key = world_doc_key(ask.docs[i]),
+            .is_shared = ask.is_shared,
             .tokens = make_tokens(ask.docs[i] & 0xffffu, world_doc_tokens(ask.docs[i])),
         };
     }

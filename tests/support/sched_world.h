@@ -35,6 +35,7 @@ struct world_config {
     const struct evict_policy_ops *policy; /* NULL: lru */
     double verify_share;                   /* of the documents found, computed again */
     uint64_t scrub_us;                     /* 0: nothing is read again */
+    bool is_constant_time;                 /* as in struct sched_config */
     bool is_quiet;                         /* no invariant checks: for the benchmark */
 };
 
@@ -45,6 +46,7 @@ struct world_ask {
     uint32_t priority;
     const char *tenant;  /* NULL: nobody's */
     uint32_t weight;     /* of its share; 0: 1 */
+    bool is_shared;      /* its documents are of a shared corpus */
     uint64_t timeout_us; /* 0: none */
     bool is_warm;
     enum reuse_mode reuse;
@@ -56,7 +58,8 @@ struct world_request {
     bool is_ended;
     enum sched_end end;
     char message[SESSION_MESSAGE_BYTES];
-    uint32_t tokens;     /* received */
+    uint32_t tokens;     /* received, */
+    uint64_t first_us;   /* the first one then */
     uint32_t stops_seen; /* times it was told to a worker to stop it */
     uint32_t assigns;
     uint32_t last_worker;

@@ -254,6 +254,9 @@ receive_tokens(struct world *world, uint64_t id, const struct sched_result *resu
     struct world_request *request = &world->requests[id];
 
     ck_assert(!request->is_ended);
+    if (request->tokens == 0 && result->id_count > 0) {
+        request->first_us = world->now_us;
+    }
     for (size_t i = 0; i < result->id_count; i++) {
         ck_assert_uint_eq(result->ids[i], fake_token(id, request->tokens));
         request->tokens++;

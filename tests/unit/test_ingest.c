@@ -98,7 +98,7 @@ static enum status
 submit(struct ingest *ingest, uint64_t call, const void *payload, size_t length)
 {
     return ingest_submit(ingest, call,
-                         &(struct client_message){METHOD_TOKENIZE, "", payload, length});
+                         &(struct client_message){METHOD_TOKENIZE, "", payload, length, NULL});
 }
 
 START_TEST(every_job_comes_back_once_with_its_own_result)

@@ -24,6 +24,7 @@ struct rig {
     struct reader reader;
     struct reading reading;
     const char *tenant; /* of what is read */
+    const struct tenant_grant *grant;
 };
 
 static void
@@ -68,9 +69,10 @@ read_message(struct rig *rig, enum method_id method, const ProtobufCMessage *mes
 
     prompt_deinit(&rig->reading.prompt);
     ck_assert_int_eq(wire_pack(&buffer, message), ST_OK);
-    st = read_prompt(&rig->reader, rig->arena, rig->scratch,
-                     &(struct client_message){method, rig->tenant, buffer.bytes, buffer.length},
-                     &rig->reading);
+    st = read_prompt(
+        &rig->reader, rig->arena, rig->scratch,
+        &(struct client_message){method, rig->tenant, buffer.bytes, buffer.length, rig->grant},
+        &rig->reading);
     wire_buffer_deinit(&buffer);
     return st;
 }
@@ -601,10 +603,11 @@ START_TEST(bytes_that_are_no_message_are_refused_and_nothing_leaks)
 
     rig_open(&rig);
     memset(junk, 0xff, sizeof(junk));
-    ck_assert_int_eq(read_prompt(&rig.reader, rig.arena, rig.scratch,
-                                 &(struct client_message){METHOD_GENERATE, "", junk, sizeof(junk)},
-                                 &rig.reading),
-                     ST_INVALID);
+    ck_assert_int_eq(
+        read_prompt(&rig.reader, rig.arena, rig.scratch,
+                    &(struct client_message){METHOD_GENERATE, "", junk, sizeof(junk), NULL},
+                    &rig.reading),
+        ST_INVALID);
     rig_close(&rig);
 }
 END_TEST
@@ -630,9 +633,10 @@ START_TEST(every_allocation_may_fail)
     for (uint64_t n = 1; st != ST_OK; n++) {
         ck_assert_uint_lt(n, 1000);
         mem_fail_at(n);
-        st = read_prompt(&rig.reader, rig.arena, rig.scratch,
-                         &(struct client_message){METHOD_GENERATE, "", buffer.bytes, buffer.length},
-                         &rig.reading);
+        st = read_prompt(
+            &rig.reader, rig.arena, rig.scratch,
+            &(struct client_message){METHOD_GENERATE, "", buffer.bytes, buffer.length, NULL},
+            &rig.reading);
         ck_assert(st == ST_OK || st == ST_NO_MEMORY);
     }
     mem_fail_at(0);
@@ -641,7 +645,89 @@ START_TEST(every_allocation_may_fail)
 }
 END_TEST
 
-CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_is_chosen,
+static enum status
+register_in(struct rig *rig, const char *corpus, struct dockey *key_out)
+{
+    Kvasir__V1__RegisterRequest request = KVASIR__V1__REGISTER_REQUEST__INIT;
+    Kvasir__V1__Segment segment = KVASIR__V1__SEGMENT__INIT;
+    char text[] = "what everybody knows", name[32], id[] = "one";
+
+    (void)snprintf(name, sizeof(name), "%s", corpus);
+    segment.text = text;
+    segment.id = id;
+    segment.corpus = name;
+    request.document = &segment;
+    enum status st = read_message(rig, METHOD_REGISTER, &request.base);
+
+    if (st == ST_OK) {
+        *key_out = rig->reading.prompt.documents[0].key;
+    }
+    return st;
+}
+
+static enum status
+cite(struct rig *rig, const char *corpus, struct dockey *key_out)
+{
+    struct raw raw;
+    char name[32], id[] = "one";
+
+    raw_init(&raw, "");
+    raw.segment.text = NULL;
+    raw.segment.document_id = id;
+    if (corpus != NULL) {
+        (void)snprintf(name, sizeof(name), "%s", corpus);
+        raw.segment.corpus = name;
+    }
+    enum status st = read_message(rig, METHOD_GENERATE, &raw.request.base);
+
+    if (st == ST_OK) {
+        *key_out = rig->reading.prompt.documents[0].key;
+        ck_assert_int_eq(rig->reading.prompt.documents[0].is_shared, corpus != NULL);
+    }
+    return st;
+}
+
+START_TEST(a_shared_corpus_is_there_for_those_it_was_granted_to_and_for_nobody_else)
+{
+    static const struct tenant_grant curator = {.curates = ",law,"}, reader = {.corpora = ",law,"},
+                                     other = {.corpora = ",lawn,claw,"}, nobody = {.is_all = true};
+    struct rig rig;
+    struct raw raw;
+    struct dockey key, cited;
+    char law[] = "law";
+
+    rig_open(&rig);
+    rig.tenant = "curator";
+    rig.grant = &curator;
+    ck_assert_int_eq(register_in(&rig, "law", &key), ST_OK);
+    ck_assert_int_eq(register_in(&rig, "lawn", &key), ST_NOT_FOUND);
+    ck_assert_int_eq(cite(&rig, "law", &cited), ST_NOT_FOUND); /* it may write, not read */
+    ck_assert_int_eq(cite(&rig, NULL, &cited), ST_NOT_FOUND);  /* nor is it its own */
+    rig.tenant = "a";
+    rig.grant = &reader;
+    ck_assert_int_eq(cite(&rig, "law", &cited), ST_OK);
+    ck_assert_mem_eq(&cited, &key, sizeof(key));
+    ck_assert_int_eq(cite(&rig, NULL, &cited), ST_NOT_FOUND);
+    ck_assert_int_eq(register_in(&rig, "law", &key), ST_NOT_FOUND);
+    rig.tenant = "b"; /* the same document for everybody */
+    ck_assert_int_eq(cite(&rig, "law", &cited), ST_OK);
+    ck_assert_mem_eq(&cited, &key, sizeof(key));
+    rig.grant = &other;
+    ck_assert_int_eq(cite(&rig, "law", &cited), ST_NOT_FOUND);
+    rig.grant = NULL;
+    ck_assert_int_eq(cite(&rig, "law", &cited), ST_NOT_FOUND);
+    rig.tenant = "";
+    rig.grant = &nobody;
+    ck_assert_int_eq(cite(&rig, "law", &cited), ST_OK);
+    raw_init(&raw, "what everybody knows");
+    raw.segment.corpus = law;
+    expect_refused(&rig, &raw, "segments[0]: corpus goes with document_key or document_id");
+    rig_close(&rig);
+}
+END_TEST
+
+CHECK_MAIN("read_prompt", a_shared_corpus_is_there_for_those_it_was_granted_to_and_for_nobody_else,
+           absent_sampling_fields_get_their_defaults_and_a_seed_is_chosen,
            a_value_out_of_its_range_is_refused_by_name_with_the_range,
            a_retry_brings_what_came_and_the_seed_that_it_was_drawn_with,
            contradictions_between_raw_and_chat_are_refused,
