@@ -122,6 +122,8 @@ START_TEST(a_registered_document_is_asked_about_by_id_and_by_hash)
     root = ask(&rig, "DELETE", "/v1/documents/books%2Fone/pin", NULL, 200);
     json_object_put(root);
     root = ask(&rig, "DELETE", "/v1/documents/books%2Fone", NULL, 200);
+    ck_assert(gateway_number_at(root, "blocks_erased") > 0);
+    ck_assert(gateway_number_at(root, "copies") > 0);
     json_object_put(root);
     root = ask(&rig, "GET", "/v1/documents", NULL, 200);
     ck_assert_ptr_null(gateway_at(root, "data.0"));

@@ -13,7 +13,8 @@ from zmq.utils.monitor import parse_monitor_message
 from . import wire
 from .client import CONNECT_TIMEOUT_S, GRACE_S, LOST, collect, configure
 from .errors import DeadlineExceeded, KvasirError, Unavailable
-from .types import Answer, Chunk, Document, DocumentInfo, Health, Message, Model, Registered
+from .types import (Answer, Chunk, Document, DocumentInfo, Forgotten, Health, Message, Model,
+                    Registered)
 
 
 class AsyncClient:
@@ -193,5 +194,7 @@ class AsyncClient:
     async def warm(self, document: bytes | str) -> None:
         await self._unary("/kvasir.v1.Documents/Warm", wire.ref(document))
 
-    async def forget(self, document: bytes | str) -> None:
-        await self._unary("/kvasir.v1.Documents/Forget", wire.ref(document))
+    async def forget(self, document: bytes | str, *, abort: bool = False) -> Forgotten:
+        """Returns when every copy is overwritten; with abort, requests that read it end now."""
+        return wire.forgotten(await self._unary("/kvasir.v1.Documents/Forget",
+                                                wire.forget(document, abort)))

@@ -11,7 +11,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from . import wire
 from .errors import DeadlineExceeded, Unavailable
-from .types import Answer, Chunk, Document, DocumentInfo, Health, Message, Model, Registered
+from .types import (Answer, Chunk, Document, DocumentInfo, Forgotten, Health, Message, Model,
+                    Registered)
 
 CONNECT_TIMEOUT_S = 5.0
 GRACE_S = 1.0
@@ -178,8 +179,10 @@ class Client:
     def warm(self, document: bytes | str) -> None:
         self._unary("/kvasir.v1.Documents/Warm", wire.ref(document))
 
-    def forget(self, document: bytes | str) -> None:
-        self._unary("/kvasir.v1.Documents/Forget", wire.ref(document))
+    def forget(self, document: bytes | str, *, abort: bool = False) -> Forgotten:
+        """Returns when every copy is overwritten; with abort, requests that read it end now."""
+        return wire.forgotten(self._unary("/kvasir.v1.Documents/Forget",
+                                          wire.forget(document, abort)))
 
 
 def collect(chunks: Sequence[Chunk]) -> Answer:

@@ -85,6 +85,16 @@ class DocumentInfo:
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """What was erased."""
+    blocks: int
+    bytes: int
+    copies: int
+    readers_waited: int
+    readers_aborted: int
+
+
+@dataclass(frozen=True)
 class Model:
     name: str
     context_tokens: int

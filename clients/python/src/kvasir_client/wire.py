@@ -10,8 +10,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from .errors import error_of
-from .types import (Chunk, Document, DocumentInfo, DocumentUsage, Health, Message, Model,
-                    Registered, Sampling, Usage)
+from .types import (Chunk, Document, DocumentInfo, DocumentUsage, Forgotten, Health, Message,
+                    Model, Registered, Sampling, Usage)
 
 VERSION = 1
 FINISHES = {0: None, 1: "stop", 2: "length", 3: "cancelled"}
@@ -119,6 +119,12 @@ def ref(document: bytes | str, ttl_s: float | None = None) -> Any:
                    ttl_ms=None if ttl_s is None else int(ttl_s * 1000))
 
 
+def forget(document: bytes | str, abort: bool) -> Any:
+    """By key (bytes) or by id."""
+    return message("ForgetRequest", key=document if isinstance(document, bytes) else None,
+                   id=document if isinstance(document, str) else None, abort=abort)
+
+
 # ---- what is answered ------------------------------------------------------------------------
 
 
@@ -132,6 +138,11 @@ def _usage(usage: Any) -> Usage:
 def chunk(reply: Any) -> Chunk:
     return Chunk(reply.text.decode(), tuple(reply.token_ids), FINISHES.get(reply.finish),
                  _usage(reply.usage) if reply.HasField("usage") else None)
+
+
+def forgotten(reply: Any) -> Forgotten:
+    return Forgotten(reply.blocks, reply.bytes, reply.copies, reply.readers_waited,
+                     reply.readers_aborted)
 
 
 def document_info(reply: Any) -> DocumentInfo:
