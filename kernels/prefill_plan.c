@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COST_ITEM        1 /* key tiles' time */
-#define COST_MERGE       2
-#define TRY_TASKS_MAX    2048        /* more tasks than this balance without cuts */
-#define FIXED_PART       8           /* key tiles of a part of a fixed cut, at least */
-#define HEAD_GROUP_BYTES (24u << 20) /* of K and V that CTAs work on at a time: they stay in L2 */
+#define COST_ITEM     1 /* key tiles' time */
+#define COST_MERGE    2
+#define TRY_TASKS_MAX 2048        /* more tasks than this balance without cuts */
+#define FIXED_PART    8           /* key tiles of a part of a fixed cut, at least */
+#define L2_BYTES      (24u << 20) /* of K and V that CTAs work on at a time: they stay in L2 */
 
 static uint32_t
 tiles_of(uint32_t n_tokens)
@@ -162,7 +162,7 @@ place(const struct prefill_work *work, uint32_t index, uint32_t tile, struct pre
 
 /* Returns the number of items that this sequence gets. */
 static void
-cut_sequence(const struct prefill_work *work, uint32_t index, struct knife knife,
+cut_sequence(const struct prefill_work *work, uint32_t index, struct knife knife, uint32_t group,
              uint32_t items_after, struct prefill_plan *plan)
 {
     const struct attn_seq *seq = &work->seqs[index];
@@ -193,6 +193,7 @@ cut_sequence(const struct prefill_work *work, uint32_t index, struct knife knife
                 .n_tiles = tile_of_split(work, knife, documents, tiles, splits, i + 1) - from,
                 .slot = splits > 1 ? base + i : PREFILL_DIRECT,
                 .slot_stride = splits,
+                .group = group,
             };
             place(work, index, from, item);
         }
@@ -205,6 +206,9 @@ heavier_first(const void *a, const void *b)
     const struct prefill_item *x = a;
     const struct prefill_item *y = b;
 
+    if (x->group != y->group) {
+        return x->group < y->group ? -1 : 1;
+    }
     if (x->n_tiles != y->n_tiles) {
         return x->n_tiles > y->n_tiles ? -1 : 1;
     }
@@ -217,9 +221,23 @@ heavier_first(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+/* Bytes of K and V of one head that a sequence reads. */
+static uint64_t
+head_bytes(const struct prefill_work *work, const struct attn_seq *seq)
+{
+    uint64_t tiles = document_tiles(work, seq) + own_tiles(work, seq, seq->pos_first + seq->n_rows);
+
+    return tiles * PREFILL_TILE * work->D * 4;
+}
+
+/* Sequences go in groups whose keys stay in L2 while all their row tiles pass; within a group the
+ * heaviest come first.  What was cut runs all at once and is one group. */
 static void
 cut(const struct prefill_work *work, struct knife knife, struct prefill_plan *plan)
 {
+    const bool has_groups = knife.share == no_cut.share;
+    uint64_t group_bytes = 0;
+    uint32_t group = 0;
     uint32_t items_after = 0;
 
     plan->n_items = 0;
@@ -229,8 +247,15 @@ cut(const struct prefill_work *work, struct knife knife, struct prefill_plan *pl
         items_after += row_tiles(work, &work->seqs[i]);
     }
     for (uint32_t i = 0; i < work->n_seqs; i++) {
+        const uint64_t bytes = head_bytes(work, &work->seqs[i]) * work->Hkv;
+
+        if (has_groups && group_bytes > 0 && group_bytes + bytes > L2_BYTES) {
+            group++;
+            group_bytes = 0;
+        }
+        group_bytes += bytes;
         items_after -= row_tiles(work, &work->seqs[i]);
-        cut_sequence(work, i, knife, items_after, plan);
+        cut_sequence(work, i, knife, group, items_after, plan);
     }
     qsort(plan->items, plan->n_items, sizeof(plan->items[0]), heavier_first);
 }
@@ -303,23 +328,32 @@ deal_heaviest(const struct deal *deal)
 static uint32_t
 head_group(const struct prefill_work *work)
 {
-    uint64_t keys = 1;
+    uint64_t most = 1;
     uint64_t heads;
 
     for (uint32_t i = 0; i < work->n_seqs; i++) {
-        uint64_t own = PREFILL_TILE
-                       * (uint64_t)(document_tiles(work, &work->seqs[i])
-                                    + own_tiles(work, &work->seqs[i],
-                                                work->seqs[i].pos_first + work->seqs[i].n_rows));
+        uint64_t bytes = head_bytes(work, &work->seqs[i]);
 
-        keys = own > keys ? own : keys;
+        most = bytes > most ? bytes : most;
     }
-    heads = HEAD_GROUP_BYTES / (keys * work->D * 4);
+    heads = L2_BYTES / most;
     heads = heads < 1 ? 1 : heads > work->Hkv ? work->Hkv : heads;
     while (work->Hkv % heads != 0) {
         heads--;
     }
     return (uint32_t)heads;
+}
+
+/* Where the items of the group at `first` end. */
+static uint32_t
+end_of_group(const struct prefill_plan *plan, uint32_t first)
+{
+    uint32_t end = first;
+
+    while (end < plan->n_items && plan->items[end].group == plan->items[first].group) {
+        end++;
+    }
+    return end;
 }
 
 /* Deals all tasks out in order; returns the heaviest load.  With `counts` each CTA's is counted up,
@@ -331,13 +365,15 @@ deal_out(const struct prefill_work *work, const struct prefill_plan *plan, uint3
     struct deal deal;
 
     deal_init(&deal, work->ctas);
-    for (uint32_t h0 = 0; h0 < work->Hkv; h0 += heads) {
-        for (uint32_t i = 0; i < plan->n_items; i++) {
-            for (uint32_t h = h0; h < h0 + heads; h++) {
-                uint32_t cta = deal_next(&deal, plan->items[i].n_tiles + COST_ITEM);
+    for (uint32_t first = 0, end; first < plan->n_items; first = end) {
+        end = end_of_group(plan, first);
+        for (uint32_t h0 = 0; h0 < work->Hkv; h0 += heads) {
+            for (uint32_t t = first * heads; t < end * heads; t++) {
+                const uint32_t i = t / heads;
+                const uint32_t cta = deal_next(&deal, plan->items[i].n_tiles + COST_ITEM);
 
                 if (tasks != NULL) {
-                    tasks[counts[cta]] = i * work->Hkv + h;
+                    tasks[counts[cta]] = i * work->Hkv + h0 + t % heads;
                 }
                 if (counts != NULL) {
                     counts[cta]++;
@@ -381,7 +417,7 @@ write_starts(const struct prefill_work *work, struct prefill_plan *plan)
             continue;
         }
         start->item = plan->items[plan->tasks[first] / work->Hkv];
-        start->item.reserved = plan->tasks[first] % work->Hkv;
+        start->item.group = plan->tasks[first] % work->Hkv;
         if (start->item.n_tiles > 0) {
             start->segment = work->segs[start->item.seg];
         }

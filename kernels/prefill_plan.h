@@ -44,13 +44,13 @@ struct prefill_item {
     uint32_t angle_at;  /* angles of (seg, first row) */
     uint32_t slot;      /* partial of the sequence's token t: slot + t * slot_stride; or _DIRECT */
     uint32_t slot_stride;
-    uint32_t reserved;
+    uint32_t group; /* of sequences whose keys fit into L2 together; the plan's own */
 };
 
 /* What a CTA begins with, in one read: nothing of it is found by way of something else.  Words,
  * too. */
 struct prefill_start {
-    struct prefill_item item; /* of its first task, with the task's head in `reserved` */
+    struct prefill_item item; /* of its first task, with the task's head in place of `group` */
     uint32_t n_tasks;
     uint32_t task_next; /* where the others stand in `tasks` */
     uint32_t task_end;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other engines' attention at Llama-3.1-8B's shape, per layer, for the tables of bench/results.
 
-    attention.py [decode] [prefill]      default: both
+    attention.py [H/HKV/D] [decode] [prefill]      default: 32/8/128, both
 
 PyTorch's SDPA (cuDNN and flash back ends) and, where it is installed, FlashAttention-3 (the fa3-fwd
 wheel, contiguous: it is built without paged caches).  One row a shape and engine: microseconds, and GB/s of KV or TFLOP/s.
@@ -140,6 +140,10 @@ def prefill():
 
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, fa3 {'yes' if flash_attn_func else 'not installed'}")
+    wanted = sys.argv[1:]
+    if wanted and "/" in wanted[0]:
+        H, HKV, D = map(int, wanted.pop(0).split("/"))
+        G = H // HKV
     with torch.inference_mode():
-        for part in sys.argv[1:] or ["decode", "prefill"]:
+        for part in wanted or ["decode", "prefill"]:
             {"decode": decode, "prefill": prefill}[part]()

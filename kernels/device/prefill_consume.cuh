@@ -137,7 +137,7 @@ struct Consumer {
     __device__ __forceinline__ void release(uint32_t bar, bool is_done = true)
     {
         __syncwarp(); // one lane speaks for all
-        if (lane < kSpeakers && is_done) {
+        if (lane < kWarpArrivals && is_done) {
             mbarrier_arrive(bar);
         }
     }
@@ -439,7 +439,7 @@ struct Consumer {
         }
         fence_proxy_async();
         named_barrier(kAloneBarrier + group, kWarpgroup);
-        if (group == 0 && lane < kSpeakers && (threadIdx.x >> 5 & 3) < kRotatorWarps) {
+        if (group == 0 && lane < kWarpArrivals && (threadIdx.x >> 5 & 3) < kRotatorWarps) {
             mbarrier_arrive(smem + At::kFullQ); // in place of the rotating warps
         }
         mbarrier_wait(smem + At::kFullQ, 0);

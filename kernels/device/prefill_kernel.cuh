@@ -24,15 +24,15 @@ init_barriers(uint32_t smem)
 
     for (int i = 0; i < kStagesK; i++) {
         mbarrier_init(smem + At::kFullK + i * 8, 1);
-        mbarrier_init(smem + At::kEmptyK + i * 8, kConsumerWarps * kSpeakers);
+        mbarrier_init(smem + At::kEmptyK + i * 8, kConsumerWarps * kWarpArrivals);
     }
     for (int i = 0; i < kStagesV; i++) {
         mbarrier_init(smem + At::kFullV + i * 8, 1);
-        mbarrier_init(smem + At::kEmptyV + i * 8, kConsumerWarps * kSpeakers);
+        mbarrier_init(smem + At::kEmptyV + i * 8, kConsumerWarps * kWarpArrivals);
     }
     for (int i = 0; i < kStagesQ; i++) {
-        mbarrier_init(smem + At::kFullQ + i * 8, kRotatorWarps * kSpeakers);
-        mbarrier_init(smem + At::kEmptyQ + i * 8, kConsumerWarps * kSpeakers);
+        mbarrier_init(smem + At::kFullQ + i * 8, kRotatorWarps * kWarpArrivals);
+        mbarrier_init(smem + At::kEmptyQ + i * 8, kConsumerWarps * kWarpArrivals);
     }
     for (int i = 0; i < 4; i++) {
         store_shared_4(smem + At::kHot + i * 4, ~0u);

@@ -215,10 +215,7 @@ struct Rotator {
     __device__ __forceinline__ void tell_full(uint32_t slot) const
     {
         fence_proxy_async();
-        __syncwarp();
-        if ((threadIdx.x & 31) < kSpeakers) {
-            mbarrier_arrive(smem + At::kFullQ + slot * 8);
-        }
+        warp_arrive(smem + At::kFullQ + slot * 8);
     }
 
     __device__ __forceinline__ void run_all()

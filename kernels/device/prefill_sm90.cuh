@@ -44,13 +44,6 @@ constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kRotatorWarps = 3;
 constexpr int kRotators = kRotatorWarps * 32;
 constexpr float kLog2e = 1.4426950408889634f;
-// Lanes that arrive at an mbarrier for their warp.  racecheck does not see that the others are done
-// when one has: what it is to look at is built with -DRACECHECK_ARRIVALS.
-#ifdef RACECHECK_ARRIVALS
-constexpr uint32_t kSpeakers = 32;
-#else
-constexpr uint32_t kSpeakers = 1;
-#endif
 // Of the 64 Ki registers (504 for each third thread).
 constexpr int kRegistersProducer = 88;
 constexpr int kRegistersConsumer = 208;
@@ -99,7 +92,7 @@ enum : int {
     kAngleAt,
     kSlot,
     kSlotStride,
-    kHead, // reserved in memory: the kernel puts the task's head there
+    kHead, // the plan's own in memory: the kernel puts the task's head there
 };
 static_assert(sizeof(prefill_item) == 4 * PREFILL_ITEM_WORDS && kHead + 1 == PREFILL_ITEM_WORDS,
               "an item is read as words");

@@ -182,7 +182,7 @@ check_start(uint32_t cta)
     }
     struct prefill_item want = p.items[p.tasks[first] / p.work.Hkv];
 
-    want.reserved = p.tasks[first] % p.work.Hkv;
+    want.group = p.tasks[first] % p.work.Hkv;
     ck_assert_int_eq(memcmp(&start->item, &want, sizeof(want)), 0);
     ck_assert_uint_eq(start->task_next, first + 1);
     ck_assert_uint_eq(start->task_end, p.cta_first[cta + 1]);
@@ -267,6 +267,32 @@ START_TEST(full_parts_and_a_rest_end_before_equal_parts)
     check_cover();
     check_tasks();
     ck_assert_uint_le(p.plan.heaviest, 20 + 1);
+}
+END_TEST
+
+/* Their keys take more than L2 has: a CTA gets its tasks of the first sequences first. */
+START_TEST(sequences_go_in_groups_that_fit_into_l2)
+{
+    begin(32, 8);
+    for (uint32_t i = 0; i < 16; i++) {
+        add_equal(0, 0, 1024);
+    }
+    check_cover();
+    check_tasks();
+    uint64_t total = 0;
+    for (uint32_t k = 0; k < p.plan.n_items; k++) {
+        total += 8 * (p.items[k].n_tiles + 1);
+    }
+    ck_assert_uint_lt(p.plan.heaviest * CTAS, total * 26 / 25);
+    for (uint32_t c = 0; c < CTAS; c++) {
+        for (uint32_t i = p.cta_first[c]; i + 1 < p.cta_first[c + 1]; i++) {
+            const struct prefill_item *item = &p.items[p.tasks[i] / 8];
+            const struct prefill_item *next = &p.items[p.tasks[i + 1] / 8];
+
+            ck_assert_uint_le(item->group, next->group);
+            ck_assert_uint_le(item->row_first / 6144, next->row_first / 6144);
+        }
+    }
 }
 END_TEST
 
@@ -396,7 +422,8 @@ END_TEST
 
 CHECK_MAIN("prefill_plan", every_row_sees_every_visible_key_once,
            a_query_over_long_documents_keeps_the_device_busy,
-           full_parts_and_a_rest_end_before_equal_parts, documents_are_dealt_out_evenly,
-           many_short_documents_are_not_cut, fixed_cuts_depend_on_the_documents_alone,
+           full_parts_and_a_rest_end_before_equal_parts, sequences_go_in_groups_that_fit_into_l2,
+           documents_are_dealt_out_evenly, many_short_documents_are_not_cut,
+           fixed_cuts_depend_on_the_documents_alone,
            partials_of_a_row_lie_together_and_are_merged_once,
            no_room_means_no_cut_or_a_clear_refusal, items_max_is_enough_for_what_it_is_asked)
