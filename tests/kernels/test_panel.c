@@ -69,7 +69,7 @@ START_TEST(every_element_of_a_quantised_panel_is_the_float_that_the_file_means)
     struct rng rng = {test_seed()};
 
     for (size_t f = 0; f < FORMS; f++) {
-        for (int round = 0; round < 300; round++) {
+        for (int round = 0; round < 60; round++) {
             struct weight w = new_weight(&rng, f, N, K, true);
             uint32_t k = rng_below(&rng, K / PANEL_UNIT) * PANEL_UNIT, n = round % 2 * PANEL_ROWS;
             const uint8_t *panel = w.packed + n * panel_row_bytes(forms[f].form, K);
@@ -114,15 +114,15 @@ END_TEST
 /* Sums are the same run over k, whatever the weights are stored as. */
 START_TEST(products_of_quantised_weights_have_the_bits_of_those_of_their_floats)
 {
-    const uint32_t Ms[] = {1, 2, 3, 6, 7, 35}, Ns[] = {1, 16, 47, 48, 49, 160};
-    const uint32_t Ks[] = {32, 576, 768, 1536 + 64};
+    const uint32_t Ms[] = {1, 2, 3, 6, 7, 35}, Ns[] = {1, 47, 48, 160};
+    const uint32_t Ks[] = {32, 576, 1536 + 64};
     struct ops *ops = NULL;
     struct rng rng = {test_seed()};
 
     ck_assert_int_eq(ops_cpu_new((struct ops_config){.threads = 2}, &ops), ST_OK);
-    for (size_t i = 0; i < FORMS * 6 * 6 * 4; i++) {
-        size_t f = i / (6 * 6 * 4);
-        uint32_t M = Ms[i / 24 % 6], N = Ns[i / 4 % 6], K = Ks[i % 4];
+    for (size_t i = 0; i < FORMS * 6 * 4 * 3; i++) {
+        size_t f = i / (6 * 4 * 3);
+        uint32_t M = Ms[i / 12 % 6], N = Ns[i / 3 % 4], K = Ks[i % 3];
         struct weight w = new_weight(&rng, f, N, K, false);
         float *x = rng_floats(&rng, (size_t)M * K);
         float *a = malloc(sizeof(*a) * M * N), *b = malloc(sizeof(*b) * M * N);
