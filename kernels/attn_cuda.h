@@ -67,7 +67,7 @@ struct decode_device_plan {
     uint32_t *arrived;               /* [slots] */
     uint32_t *counters;              /* [lazy_decode_sm90_counters()] */
     uint32_t ctas[DECODE_KINDS];
-    uint32_t sm_count;
+    uint32_t per_sm[DECODE_KINDS];
     uint32_t n_rows;
     uint32_t rows_max;
     bool joins_in_kernel;

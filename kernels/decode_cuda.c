@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/decode_cuda.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include <cuda_runtime.h>
@@ -89,7 +90,6 @@ start(struct decode_cuda *d)
     CU_TRY(cudaMemset(d->counters, 0, counters * sizeof(uint32_t)));
     CU_TRY(cudaDeviceSynchronize()); /* the stream of launches does not wait for this one */
     d->plan = (struct decode_device_plan){
-        .sm_count = config->sm_count,
         .n_units = (const void *)(d->device + d->at.n_units),
         .sharers = (const void *)(d->device + d->at.sharers),
         .flushes = (const void *)(d->device + d->at.flushes),
@@ -233,6 +233,7 @@ decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
     TRY(decode_plan_make(d->planner, &work, &plan));
     TRY(send_plan(d, &plan, step->n_decode, slot, (cudaStream_t)stream));
     memcpy(d->plan.ctas, plan.ctas, sizeof(plan.ctas));
+    memcpy(d->plan.per_sm, plan.per_sm, sizeof(plan.per_sm));
     d->plan.angles = angles;
     d->plan.n_rows = step->n_decode;
     d->plan.rows_max = plan.rows_max;
@@ -258,8 +259,10 @@ decode_cuda_shape(const struct decode_cuda *decode)
     const struct decode_device_plan *plan = &decode->plan;
     uint32_t shape = (plan->rows_max <= 8) | (uint32_t)plan->joins_in_kernel << 1;
 
-    for (int k = 0; k < DECODE_KINDS; k++) { /* none, one CTA a multiprocessor or two */
-        shape |= plan->ctas[k] / decode->config.sm_count << (2 + 2 * k);
+    shape |= (plan->per_sm[DECODE_ROWS_16] - 1) << 2;
+    for (int k = 0; k < DECODE_KINDS; k++) { /* two a multiprocessor, fewer than 256 of those */
+        assert(plan->ctas[k] < 1u << 9);
+        shape |= plan->ctas[k] << (3 + 9 * k);
     }
     return plan->n_rows > 0 ? shape : 0;
 }

@@ -19,6 +19,10 @@
 #define TAIL_TILES     8
 /* What writing the partials of a cut and starting the next costs, in tiles: by kind. */
 static const uint32_t cut_tiles[DECODE_KINDS] = {2, 5, 5};
+/* A tile, by the time of a multiprocessor. */
+static const uint32_t tile_cost[DECODE_KINDS] = {10, 10, 13};
+/* Shares of multiprocessors that tiles of 128 rows may have beside others. */
+#define SM_SHARES 11
 /* CTAs for a stream from which on each has only pieces of one stream. */
 #define EVEN_CTAS 4
 /* Of a fixed cut: units of 1024 keys, longer ones where a sequence would have more units. */
@@ -92,6 +96,12 @@ decode_planner_destroy(struct decode_planner **planner)
 
 /* --- cutting --------------------------------------------------------------------------------- */
 
+static uint32_t
+or_else(uint32_t value, uint32_t otherwise)
+{
+    return value > 0 ? value : otherwise;
+}
+
 static void
 push_cut(struct decode_planner *p, struct cut cut)
 {
@@ -140,12 +150,6 @@ static uint32_t
 static_tiles(const struct decode_group *group, uint32_t percent)
 {
     return (uint32_t)((uint64_t)group->tiles * percent / 100);
-}
-
-static uint32_t
-or_else(uint32_t value, uint32_t otherwise)
-{
-    return value > 0 ? value : otherwise;
 }
 
 /* The first part of each stream, end to end, in `ctas` runs of equal cost; a run is a unit. */
@@ -240,6 +244,38 @@ count_tiles(const struct decode_planner *p, const struct decode_plan_work *work,
     return tiles;
 }
 
+/* What the streams of a kind cost: its tiles and cuts by the time of a multiprocessor. */
+static uint64_t
+cost_of(const struct decode_planner *p, const struct decode_plan_work *work, enum decode_kind kind)
+{
+    uint64_t tiles = 0;
+
+    for (uint32_t g = 0; g < p->groups->n_groups; g++) {
+        const struct decode_group *group = &p->groups->groups[g];
+        tiles += group->kind == kind ? group->tiles + cut_tiles[kind] : 0;
+    }
+    return tiles * work->Hkv * tile_cost[kind];
+}
+
+/* Multiprocessors for tiles of 128 rows.  Where others are needed as well, the two kernels run
+ * beside each other, not one after the other: the first keeps the tensor cores busy, the others
+ * mostly the memory.  A share in a few steps, since each is a graph of its own. */
+static uint32_t
+sms_for_128(const struct decode_planner *p, const struct decode_plan_work *work)
+{
+    uint64_t wide = cost_of(p, work, DECODE_ROWS_128);
+    uint64_t all = wide + cost_of(p, work, DECODE_ROWS_64) + cost_of(p, work, DECODE_ROWS_16);
+    uint32_t share = 0;
+
+    if (wide == 0 || wide == all || work->tuning.sms_128 >= work->sm_count
+        || work->sm_count < 2 * SM_SHARES) {
+        return work->sm_count;
+    }
+    share = (uint32_t)((wide * SM_SHARES + all / 2) / all);
+    share = share < 1 ? 1 : share < SM_SHARES ? share : SM_SHARES - 1;
+    return or_else(work->tuning.sms_128, work->sm_count * share / SM_SHARES);
+}
+
 static bool
 is_little(const struct decode_planner *p, const struct decode_plan_work *work,
           enum decode_kind kind)
@@ -253,20 +289,23 @@ is_little(const struct decode_planner *p, const struct decode_plan_work *work,
            && count_tiles(p, work, kind) <= (uint64_t)LITTLE_TILES * work->sm_count;
 }
 
-/* Cuts the streams of one kind; `has_tails` false: as few cuts as there can be. */
+/* Cuts the streams of one kind for so many multiprocessors; `has_tails` false: as few cuts as there
+ * can be. */
 static void
 cut_kind(struct decode_planner *p, const struct decode_plan_work *work, enum decode_kind kind,
-         bool has_tails, struct decode_plan *plan)
+         uint32_t sms, bool has_tails, struct decode_plan *plan)
 {
     const struct decode_tuning *tuning = &work->tuning;
     uint64_t tiles = count_tiles(p, work, kind);
     uint32_t units = 0;
     bool is_one_wave = is_little(p, work, kind);
-    uint32_t per_sm = or_else(tuning->ctas_per_sm, is_one_wave ? 1 : 2);
-    uint32_t ctas = (kind == DECODE_ROWS_128 ? 1 : per_sm) * work->sm_count;
+    uint32_t paired = or_else(tuning->ctas_per_sm, is_one_wave ? 1 : 2);
+    uint32_t per_sm = kind == DECODE_ROWS_128 ? 1 : paired;
+    uint32_t ctas = per_sm * sms;
 
     p->cut_first[kind] = p->n_cuts;
     plan->ctas[kind] = tiles > 0 ? ctas : 0;
+    plan->per_sm[kind] = per_sm;
     if (tiles > 0 && (work->is_fixed || (tuning->unit_tiles > 0 && has_tails))) {
         cut_units(p, work, kind, 0, tuning->unit_tiles, &units);
     } else if (tiles > 0 && is_one_wave && tuning->static_percent == 0
@@ -294,8 +333,12 @@ cut_all(struct decode_planner *p, const struct decode_plan_work *work, bool is_s
     p->n_slots = 0;
     p->slots_max = plan->slots_max;
     p->is_full = false;
+    const uint32_t wide = sms_for_128(p, work);
+    const uint32_t rest = wide < work->sm_count ? work->sm_count - wide : work->sm_count;
+
     for (int kind = 0; kind < DECODE_KINDS; kind++) {
-        cut_kind(p, work, (enum decode_kind)kind, has_tails, plan);
+        cut_kind(p, work, (enum decode_kind)kind, kind == DECODE_ROWS_128 ? wide : rest, has_tails,
+                 plan);
     }
     p->cut_first[DECODE_KINDS] = p->n_cuts;
     return ST_OK;

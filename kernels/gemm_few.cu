@@ -44,6 +44,7 @@ struct FewArgs {
     void *y;
     uint32_t M, N, K;
     uint32_t x_pitch; // bytes of a row of x in shared memory
+    uint32_t pieces;  // of K
     uint32_t stages;
     bool is_y_f32;
 };
@@ -95,6 +96,11 @@ struct Few {
     {
         return args.stages * kStageBytes;
     }
+    // The k where a tile's i-th piece begins.
+    __device__ __forceinline__ uint32_t piece_at(uint32_t i) const
+    {
+        return (i + blockIdx.x / kTileRows) % args.pieces * kPiece;
+    }
     __device__ __forceinline__ void step()
     {
         if (++stage == args.stages) {
@@ -122,10 +128,15 @@ struct Few {
         const uint64_t policy = l2_evict_first();
         const size_t row_bytes = (size_t)args.K * 2;
 
-        for (uint32_t tile = blockIdx.x; tile < args.N / kTileRows; tile += gridDim.x) {
-            const char *from = args.w + (tile * kTileRows + (lane & 7)) * row_bytes;
+        // CTAs are at the same place of tiles that lie side by side: with rows of a power of two
+        // bytes that would be the same few channels of the memory, so each begins elsewhere.
+        const uint32_t row = (lane + blockIdx.x) % kTileRows;
 
-            for (uint32_t k = 0; k < args.K; k += kPiece) {
+        for (uint32_t tile = blockIdx.x; tile < args.N / kTileRows; tile += gridDim.x) {
+            const char *from = args.w + (tile * kTileRows + row) * row_bytes;
+
+            for (uint32_t i = 0; i < args.pieces; i++) {
+                const uint32_t k = piece_at(i);
                 const uint32_t bytes = min(args.K - k, kPiece) * 2;
 
                 if (lane == 0) {
@@ -134,7 +145,7 @@ struct Few {
                 }
                 __syncwarp();
                 if (lane < (int)kTileRows) {
-                    bulk_load(stage_at() + lane * kPitch, from + k * 2, bytes, full(), policy);
+                    bulk_load(stage_at() + row * kPitch, from + k * 2, bytes, full(), policy);
                 }
                 step();
             }
@@ -222,9 +233,9 @@ struct Few {
         for (uint32_t tile = blockIdx.x; tile < args.N / kTileRows; tile += gridDim.x, turn++) {
             float sum[2][4] = {};
 
-            for (uint32_t k = 0; k < args.K; k += kPiece) {
+            for (uint32_t i = 0; i < args.pieces; i++) {
                 mbarrier_wait(full(), phase);
-                multiply(k, sum);
+                multiply(piece_at(i), sum);
                 warp_arrive(empty());
                 step();
             }
@@ -262,6 +273,7 @@ arguments(const gemm_args &args)
     few.N = args.N;
     few.K = args.K;
     few.x_pitch = args.K * 2 + (args.K % 64 == 0 ? kPad : 0);
+    few.pieces = (args.K + kPiece - 1) / kPiece;
     few.is_y_f32 = args.is_y_f32 != 0;
     for (few.stages = kStagesMax; few.stages >= kStagesMin; few.stages--) {
         if (shared_bytes(few) <= kSharedMax) {

@@ -93,8 +93,8 @@ launch_all(const DecodeArgs &args, const decode_device_plan &plan, uint32_t laye
                       Rows64Shared<D, 2>::kBytes));
     TRY(launches.kind(DECODE_ROWS_64, rows64_kernel<D, 1>, Rows64Shape<1>::kThreads,
                       Rows64Shared<D, 1>::kBytes));
-    TRY(plan.ctas[DECODE_ROWS_16] > plan.sm_count ? (launch_rows16<D, 2>(launches))
-                                                  : (launch_rows16<D, 1>(launches)));
+    TRY(plan.per_sm[DECODE_ROWS_16] == 2 ? (launch_rows16<D, 2>(launches))
+                                         : (launch_rows16<D, 1>(launches)));
     if (args.joins) {
         return ST_OK;
     }
