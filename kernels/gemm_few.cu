@@ -4,7 +4,7 @@
 //
 // Bound by: weight bytes, 2 N K.
 // Split: a tile is 8 rows of weights; CTA i of one a multiprocessor takes tiles i, i + CTAs, ...  A
-//   producer warp copies them, a piece of K at a time, into a ring of about 200 KB; 8 consumer
+//   few producer warps copy them, a piece of K at a time, into a ring of about 200 KB; 8 consumer
 //   warps share the piece's k among them and add up by mma.sync, weights as the columns of B: a
 //   step of 16 k and 8 weight rows costs one instruction whatever M is.  A tile's eight sums meet
 //   in shared memory, in the order of the warps.
@@ -25,7 +25,8 @@
 namespace {
 
 constexpr int kConsumers = 8; // warps
-constexpr int kThreads = (kConsumers + 1) * 32;
+constexpr int kProducers = 4; // warps that copy in turn: 8 copies of a warp are one after the other
+constexpr int kThreads = (kConsumers + kProducers) * 32;
 constexpr uint32_t kTileRows = 8; // of weights
 constexpr uint32_t kGroup = 32;   // k that a warp takes at once
 constexpr uint32_t kPad = 64;     // bytes between rows in shared memory
@@ -96,11 +97,6 @@ struct Few {
     {
         return args.stages * kStageBytes;
     }
-    // The k where a tile's i-th piece begins.
-    __device__ __forceinline__ uint32_t piece_at(uint32_t i) const
-    {
-        return (i + blockIdx.x / kTileRows) % args.pieces * kPiece;
-    }
     __device__ __forceinline__ void step()
     {
         if (++stage == args.stages) {
@@ -122,31 +118,33 @@ struct Few {
         __syncthreads();
     }
 
-    // The producer warp: lane i copies row i of a tile.
+    __device__ __forceinline__ void copy(const char *from, uint32_t bytes, uint64_t policy) const
+    {
+        if (lane == 0) {
+            mbarrier_wait(empty(), phase ^ 1);
+            mbarrier_arrive_expect(full(), bytes * kTileRows);
+        }
+        __syncwarp();
+        if (lane < (int)kTileRows) {
+            bulk_load(stage_at() + lane * kPitch, from, bytes, full(), policy);
+        }
+    }
+
+    // A producer warp, every fourth piece: lane i copies row i of a tile.
     __device__ __forceinline__ void copy_all()
     {
         const uint64_t policy = l2_evict_first();
         const size_t row_bytes = (size_t)args.K * 2;
-
-        // CTAs are at the same place of tiles that lie side by side: with rows of a power of two
-        // bytes that would be the same few channels of the memory, so each begins elsewhere.
-        const uint32_t row = (lane + blockIdx.x) % kTileRows;
+        uint32_t turn = warp - kConsumers;
 
         for (uint32_t tile = blockIdx.x; tile < args.N / kTileRows; tile += gridDim.x) {
-            const char *from = args.w + (tile * kTileRows + row) * row_bytes;
+            const char *from = args.w + (tile * kTileRows + (lane & 7)) * row_bytes;
 
-            for (uint32_t i = 0; i < args.pieces; i++) {
-                const uint32_t k = piece_at(i);
-                const uint32_t bytes = min(args.K - k, kPiece) * 2;
-
-                if (lane == 0) {
-                    mbarrier_wait(empty(), phase ^ 1);
-                    mbarrier_arrive_expect(full(), bytes * kTileRows);
+            for (uint32_t k = 0; k < args.K; k += kPiece) {
+                if (turn == 0) {
+                    copy(from + k * 2, min(args.K - k, kPiece) * 2, policy);
                 }
-                __syncwarp();
-                if (lane < (int)kTileRows) {
-                    bulk_load(stage_at() + row * kPitch, from + k * 2, bytes, full(), policy);
-                }
+                turn = turn == 0 ? kProducers - 1 : turn - 1;
                 step();
             }
         }
@@ -166,30 +164,39 @@ struct Few {
         named_barrier(1, kConsumers * 32);
     }
 
-    // This warp's share of a piece.
+    // This warp's share of a piece.  All its loads come first, and then its stage is free: a stage
+    // is one chain of latencies, and the next one waits behind it.
     __device__ __forceinline__ void multiply(uint32_t k, float (&sum)[2][4]) const
     {
+        constexpr int kTogether = kPiece / kGroup / kConsumers;
         const uint32_t at = (warp * kGroup + (lane & 3) * 8) * 2;
-        const uint32_t w_row = stage_at() + (lane >> 2) * kPitch + at;
-        const uint32_t x_row = ring + x_at() + (lane >> 2) * args.x_pitch + k * 2 + at;
+        const uint8_t *w_row = base + stage * kStageBytes + (lane >> 2) * kPitch + at;
+        const uint8_t *x_row = base + x_at() + (lane >> 2) * args.x_pitch + k * 2 + at;
         const bool is_row = (uint32_t)(lane >> 2) < args.M;
-        const uint32_t bytes = min(args.K - k, kPiece) * 2;
-        const uint32_t share = kConsumers * kGroup * 2;
+        const uint32_t left = args.K - k;
+        uint4 w[kTogether], x[kTogether];
 
-#pragma unroll 4
-        for (uint32_t i = warp * kGroup * 2; i < bytes; i += share) {
-            const uint32_t offset = i - warp * kGroup * 2;
-            uint4 w = load_shared_16(w_row + offset);
-            uint4 x = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < kTogether; i++) {
+            const uint32_t group = i * kConsumers + warp;
+            const bool is_k = group * kGroup < left;
 
-            if (is_row) {
-                x = load_shared_16(x_row + offset);
+            w[i] = x[i] = make_uint4(0, 0, 0, 0);
+            if (is_k) {
+                w[i] = *(const uint4 *)(w_row + i * kConsumers * kGroup * 2);
             }
-            const uint32_t a[4] = {x.x, 0, x.y, 0};
-            const uint32_t b[4] = {x.z, 0, x.w, 0};
+            if (is_k && is_row) {
+                x[i] = *(const uint4 *)(x_row + i * kConsumers * kGroup * 2);
+            }
+        }
+        warp_arrive(empty());
+#pragma unroll
+        for (int i = 0; i < kTogether; i++) {
+            const uint32_t a[4] = {x[i].x, 0, x[i].y, 0};
+            const uint32_t b[4] = {x[i].z, 0, x[i].w, 0};
 
-            mma_m16n8k16(sum[0], a, w.x, w.y);
-            mma_m16n8k16(sum[1], b, w.z, w.w);
+            mma_m16n8k16(sum[0], a, w[i].x, w[i].y);
+            mma_m16n8k16(sum[1], b, w[i].z, w[i].w);
         }
     }
 
@@ -233,10 +240,9 @@ struct Few {
         for (uint32_t tile = blockIdx.x; tile < args.N / kTileRows; tile += gridDim.x, turn++) {
             float sum[2][4] = {};
 
-            for (uint32_t i = 0; i < args.pieces; i++) {
+            for (uint32_t k = 0; k < args.K; k += kPiece) {
                 mbarrier_wait(full(), phase);
-                multiply(piece_at(i), sum);
-                warp_arrive(empty());
+                multiply(k, sum);
                 step();
             }
             finish(tile, turn, sum);
@@ -252,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 1) few_kernel(const __grid_constant_
 
     few.init();
     let_next_start();
-    if (few.warp == kConsumers) {
+    if (few.warp >= kConsumers) {
         few.copy_all();
     } else {
         few.multiply_all();
@@ -273,7 +279,6 @@ arguments(const gemm_args &args)
     few.N = args.N;
     few.K = args.K;
     few.x_pitch = args.K * 2 + (args.K % 64 == 0 ? kPad : 0);
-    few.pieces = (args.K + kPiece - 1) / kPiece;
     few.is_y_f32 = args.is_y_f32 != 0;
     for (few.stages = kStagesMax; few.stages >= kStagesMin; few.stages--) {
         if (shared_bytes(few) <= kSharedMax) {
