@@ -18,8 +18,8 @@
 //
 // Rotation.  Once a (row tile, segment), from raw Q in float32 with angles computed in float64,
 // into the other of two buffers; the first of a CTA is rotated by the consumers, who have nothing
-// else to do then.  It takes about 4 us (inferred from 512 rows over 80 segments of 256 keys), so
-// segments of two tiles and fewer wait for it.
+// else to do then.  With fetching the raw rows it takes about 4 us (inferred from 512 rows over 80
+// segments of 256 keys), so segments of two tiles and fewer wait for it.
 //
 // No maximum in the loop.  P = 2^(scale S - reference), and the reference of a row is the maximum
 // of its first tile.  The sum of P that a thread needs anyway says whether that will do: while it
@@ -27,8 +27,8 @@
 // NaN), that row, and no other, takes the maximum of the tile as its reference: the warp computes
 // its S again with mma.sync from Q and K, which still lie in shared memory.  Data that does this
 // often is met by taking maxima in the loop for the next 16 tiles (step, hot); measured at its
-// worst, each tile above the last by more than 2^20, that is 0.78 to 0.81 of FlashAttention-3 on
-// ordinary data.
+// worst, each tile above the last by more than 2^20, that is 0.75 of FlashAttention-3 on ordinary
+// data.
 //
 // The same bits in any company (is_fixed): references are renewed row by row, hidden keys add exact
 // zeros, no maxima are taken for neighbours' sake, cuts follow the documents.
@@ -47,7 +47,7 @@
 // asm block, and no accumulator touched in a branch while products run (C7514).
 //
 // Measured, tried and dropped: kernels/README.md; tables in
-// bench/results/2026-11-29-lazy-prefill.md. Source: LazyAttention (2026), sec. 3; FlashAttention-2
+// bench/results/2026-11-30-lazy-prefill.md. Source: LazyAttention (2026), sec. 3; FlashAttention-2
 // and -3 for the online softmax and the two warpgroups in turn.
 #include "kernels/lazy_prefill_sm90.h"
 
