@@ -45,11 +45,14 @@ sched_take_sealed(struct sched *sched, uint32_t worker, const struct sched_step 
 
 /* --- damage ----------------------------------------------------------------------------------- */
 
+/* It, a copy of it, or a turn over it. */
 static bool
-reads(const struct session *session, const struct kvpool_doc *doc)
+reads(const struct session *session, const struct dockey *key)
 {
     for (uint32_t i = 0; i < session->want_count; i++) {
-        if (session->wants[i].doc == doc) {
+        const struct kvpool_doc *doc = session->wants[i].doc;
+
+        if (doc != NULL && kvpool_doc_stems_from(doc, key)) {
             return true;
         }
     }
@@ -75,10 +78,11 @@ void
 sched_drop_damaged(struct sched *sched, uint64_t now_us, struct kvpool_doc *doc, uint32_t worker,
                    uint32_t blocks)
 {
+    struct dockey key = *kvpool_doc_key(doc);
     struct sched_action *action = sched_push(sched, SCHED_TELL_DAMAGED, NULL);
 
     action->worker = worker;
-    action->damage = (struct sched_damage){.key = *kvpool_doc_key(doc),
+    action->damage = (struct sched_damage){.key = key,
                                            .n_tokens = kvpool_doc_tokens(doc),
                                            .origin = kvpool_doc_origin(doc),
                                            .blocks = blocks};
@@ -88,13 +92,13 @@ sched_drop_damaged(struct sched *sched, uint64_t now_us, struct kvpool_doc *doc,
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
-        if (session->state == SESSION_RUNNING && reads(session, doc)) {
+        if (session->state == SESSION_RUNNING && reads(session, &key)) {
             action->damage.readers++;
             stop_reader(sched, now_us, session);
         }
     }
-    sched_drop_kept(sched, kvpool_doc_key(doc));
-    kvpool_drop_damaged(sched->pool, doc);
+    sched_drop_kept(sched, &key);
+    (void)kvpool_drop_stemming(sched->pool, &key);
     sched->has_news = true;
 }
 

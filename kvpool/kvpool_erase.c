@@ -19,7 +19,7 @@
 static bool
 stems_from(const struct kvpool_doc *doc, uint64_t source)
 {
-    bool is_cited = false;
+    bool is_cited = dockey_hash(&doc->policy.key) == source;
 
     for (uint32_t i = 0; i < doc->cite_count; i++) {
         is_cited |= doc->cites[i] == source;
@@ -84,6 +84,25 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
     }
     *forgotten_out = forgotten;
     return ST_OK;
+}
+
+uint32_t
+kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key)
+{
+    uint64_t source = dockey_hash(key);
+    uint32_t count = 0;
+    struct htab_node *next;
+
+    for (struct htab_node *node = htab_next(&pool->index, NULL); node != NULL; node = next) {
+        struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
+
+        next = htab_next(&pool->index, node);
+        if (stems_from(doc, source) && !doc_is_building(doc)) {
+            kvpool_drop_damaged(pool, doc);
+            count++;
+        }
+    }
+    return count;
 }
 
 uint32_t

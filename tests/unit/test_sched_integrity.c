@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Documents read again and computed again, and what becomes of those who read a damaged one; and of
  * those who cite one that is forgotten. */
+#include <string.h>
+
 #include "tests/support/check_main.h"
 #include "tests/support/sched_world.h"
 
@@ -105,6 +107,46 @@ START_TEST(who_has_answered_from_it_ends_with_an_error)
     world_run(world, 100);
     ck_assert_int_eq(world_get(world, again)->end, SCHED_END_OK);
     world_destroy(world);
+}
+END_TEST
+
+/* Mode reencode reads a copy at the request's place; the check finds either of the two. */
+START_TEST(with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alone)
+{
+    const uint32_t cited[] = {10003, DOC}; /* the second one stands at an offset */
+
+    for (int damaged_copy = 0; damaged_copy < 2; damaged_copy++) {
+        struct world *world = new_world(1, 0);
+        struct dockey key = world_doc_key(DOC);
+        struct world_ask ask = {
+            .docs = cited, .doc_count = 2, .query = 4, .max_tokens = 1, .reuse = REUSE_REENCODE};
+        const struct kvpool_doc *cursor = NULL, *doc = NULL;
+        struct kvpool_doc_info info;
+
+        (void)world_submit(world, ask);
+        world_run(world, 100);
+        ck_assert_uint_eq(world_pool(world).documents, 3);
+        while (kvpool_next_doc(sched_pool(world_sched(world)), &cursor, &info)) {
+            bool is_original = memcmp(&info.key, &key, sizeof(key)) == 0;
+
+            if (info.n_tokens == 20 && is_original != damaged_copy) {
+                doc = cursor;
+            }
+        }
+        uint32_t count;
+
+        world_damage(world, kvpool_doc_blocks(doc, &count)[0]);
+        sched_set_scrub_interval(world_sched(world), 1);
+        for (int i = 0; i < 6 && world_damaged(world) == 0; i++) {
+            world_pass(world, 1);
+            (void)world_step(world, 0);
+        }
+        sched_set_scrub_interval(world_sched(world), 0);
+        ck_assert_uint_eq(world_damaged(world), 1);
+        ck_assert_uint_eq(world_pool(world).documents, damaged_copy ? 2 : 1);
+        world_run(world, 10);
+        world_destroy(world);
+    }
 }
 END_TEST
 
@@ -222,6 +264,7 @@ END_TEST
 
 CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_begins_again,
            who_has_answered_from_it_ends_with_an_error,
+           with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alone,
            what_was_read_while_the_document_went_says_nothing,
            a_lost_worker_answers_no_check_and_the_next_one_is_asked,
            a_found_document_is_computed_again_and_the_copy_leaves_no_trace,
