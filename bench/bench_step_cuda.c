@@ -456,6 +456,7 @@ bench_plain(bool is_decode_only)
 #define DOC_BLOCKS  64u   /* 2048 tokens */
 
 static sem_t moved;
+static uint32_t block_of[TIER_PLACES]; /* that is copied to a place and back */
 static atomic_ullong blocks_moved;
 
 static void
@@ -465,17 +466,35 @@ note_move(void *arg)
     (void)sem_post(&moved);
 }
 
+/* All over the pool, none that the present step writes: sealed blocks are not written. */
+static void
+choose_blocks(void)
+{
+    uint64_t spare = TIER_PLACES;
+
+    for (uint32_t place = 0; place < TIER_PLACES; place++) {
+        block_of[place] = (uint32_t)((uint64_t)place * 7919 % pool_blocks);
+        for (uint32_t i = 0; i < step.n_rows; i++) {
+            if (row_block[i] == block_of[place]) {
+                block_of[place] = (uint32_t)(spare++ * 7919 % pool_blocks);
+                i = UINT32_MAX; /* looks at all of them again */
+            }
+        }
+    }
+}
+
 /* A document's blocks, all over the pool, to places one behind the other, or back. */
 static void
 submit(struct mover *mover, bool is_load, uint64_t number, const uint64_t *sums)
 {
-    struct mover_job *job = mover_job_new(is_load, number + 1, DOC_BLOCKS);
+    struct mover_job *job =
+        mover_job_new(is_load ? MOVER_LOAD : MOVER_SPILL, number + 1, DOC_BLOCKS);
 
     for (uint32_t i = 0; i < DOC_BLOCKS; i++) {
         uint32_t place = (uint32_t)(number * DOC_BLOCKS + i) % TIER_PLACES;
 
         job->places[i] = place;
-        job->blocks[i] = (uint32_t)((uint64_t)place * 7919 % pool_blocks);
+        job->blocks[i] = block_of[place];
         job->sums[i] = is_load ? sums[place] : 0;
     }
     mover_submit(mover, job);
@@ -493,10 +512,10 @@ take(struct mover *mover, uint64_t *sums)
         MUST(mover_take(mover, &job));
     }
     if (job->done != job->n) {
-        printf("FAIL %s: %s\n", job->is_load ? "load" : "spill", job->error);
+        printf("FAIL %s: %s\n", job->kind == MOVER_LOAD ? "load" : "spill", job->error);
         exit(1);
     }
-    for (uint32_t i = 0; i < job->n && !job->is_load; i++) {
+    for (uint32_t i = 0; i < job->n && job->kind == MOVER_SPILL; i++) {
         sums[job->places[i]] = job->sums[i];
     }
     copy_us = job->copy_us;
@@ -526,7 +545,7 @@ static void
 bench_beside(struct mover *mover, bool is_load, uint32_t batch, size_t block_bytes, uint64_t *sums)
 {
     uint64_t first, start_us, moved_bytes, number = 0;
-    double alone, beside = 0;
+    double alone, beside;
     double ms[ROUNDS * 4];
     static struct sample_params params[SEQS_MAX];
     static struct sample_result results[SEQS_MAX];
@@ -536,6 +555,7 @@ bench_beside(struct mover *mover, bool is_load, uint32_t batch, size_t block_byt
         add_seq(5, 4096, 64, 1, true);
         params[i] = (struct sample_params){.top_p = 1.0f, .repetition_penalty = 1.0f};
     }
+    choose_blocks();
     alone = time_step_ms();
     submit(mover, is_load, number++, sums);
     submit(mover, is_load, number++, sums);
@@ -584,6 +604,8 @@ bench_tier(void *kv, struct kv_layout layout)
     config.copy.host = mmap(NULL, TIER_PLACES * block_bytes, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     (void)sem_init(&moved, 0, 0);
+    begin();
+    choose_blocks();
     MUST(copier_cuda.create(&config.copy, &copier)); /* only to see what pinning takes */
     uint64_t start_us = clock_now_us(), worst_us = 0, pieces = 0;
 

@@ -323,6 +323,8 @@ send_spill(struct kvasird *d, const struct sched_action *action)
 
     spill.has_spill = true;
     spill.spill = action->spill;
+    spill.has_is_summed = action->is_summed;
+    spill.is_summed = action->is_summed;
     spill.n_block_ids = spill.n_host_block_ids = action->block_count;
     spill.block_ids = borrow_ids(action->blocks);
     spill.host_block_ids = borrow_ids(action->places);
@@ -358,8 +360,13 @@ send_erase(struct kvasird *d, const struct sched_action *action)
 
     erase.has_erase = true;
     erase.erase = action->build;
-    erase.n_block_ids = action->block_count;
-    erase.block_ids = borrow_ids(action->blocks);
+    if (action->places != NULL) {
+        erase.n_host_block_ids = action->block_count;
+        erase.host_block_ids = borrow_ids(action->places);
+    } else {
+        erase.n_block_ids = action->block_count;
+        erase.block_ids = borrow_ids(action->blocks);
+    }
     message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
     message.erase = &erase;
     send_to_worker(d, action, &message);

@@ -189,6 +189,7 @@ struct sched_action {
     const uint32_t *blocks;     /* ASSIGN: all own blocks; GRANT: the new ones */
     uint32_t block_count;
     uint64_t spill;                    /* SPILL */
+    bool is_summed;                    /* SPILL: no sums are needed */
     const uint32_t *places;            /* SPILL: [block_count] */
     const struct sched_result *result; /* CHUNK; END: the last tokens, or NULL */
     enum sched_end end;                /* END */
@@ -321,7 +322,7 @@ struct sched_loaded {
 /* The first `sum_count` blocks of a spill are in their places. */
 struct sched_spilled {
     uint64_t spill;
-    const uint64_t *sums;
+    uint64_t *sums; /* 0: not looked at; the scheduler's to change */
     uint32_t sum_count;
     bool is_refused;
     uint64_t copy_us;

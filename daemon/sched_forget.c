@@ -187,6 +187,11 @@ send_erasures(struct sched *sched)
             kvpool_next_erasure(sched->pool, sched->erases + 1, incarnation, &count);
         struct sched_action *action;
 
+        bool is_of_tier = blocks == NULL && sched->workers[worker].has_tier;
+
+        if (is_of_tier) {
+            blocks = kvpool_next_tier_erasure(sched->pool, sched->erases + 1, incarnation, &count);
+        }
         if (blocks == NULL) {
             return;
         }
@@ -194,7 +199,7 @@ send_erasures(struct sched *sched)
         action->worker = worker;
         action->incarnation = incarnation;
         action->build = ++sched->erases;
-        action->blocks = blocks;
+        *(is_of_tier ? &action->places : &action->blocks) = blocks;
         action->block_count = count;
     }
 }

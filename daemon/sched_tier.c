@@ -95,6 +95,7 @@ sched_spill(struct sched *sched)
         action->spill = spill.id;
         action->blocks = spill.blocks;
         action->places = spill.places;
+        action->is_summed = spill.is_summed;
         action->block_count = spill.count;
         sched->workers[worker].spills++;
         sched->counters.spills_started++;

@@ -579,6 +579,8 @@ size_plan(struct cuda_state *state)
 static enum status
 state_init(struct cuda_state *state, const struct ops_config *config, uint32_t sm_count)
 {
+    int lowest = 0, highest = 0;
+
     state->config = *config;
     state->few_sms = config->is_portable || config->is_deterministic ? 0 : sm_count;
     CU_TRY(cudaGetDevice(&state->device));
@@ -592,7 +594,9 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     if (state->angle_rows_max < ANGLES_MIN) {
         state->angle_rows_max = ANGLES_MIN;
     }
-    CU_TRY(cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking));
+    /* What runs beside the steps (worker/copier.h) must not hold them up. */
+    CU_TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    CU_TRY(cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, highest));
     CU_TRY(cudaEventCreateWithFlags(&state->marked, cudaEventDisableTiming));
     for (int i = 0; i < 2; i++) {
         CU_TRY(cudaEventCreateWithFlags(&state->copied[i], cudaEventDisableTiming));

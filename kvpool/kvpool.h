@@ -243,7 +243,7 @@ struct kvpool_forgotten {
     uint32_t remnants;    /* blocks of none of these that hold it: free, fenced, lost */
     uint32_t blocks;      /* that will be overwritten, with those */
     uint32_t building;    /* of the documents; they go on for those who wait */
-    uint32_t host_blocks; /* that a tier had of it; they are free */
+    uint32_t host_blocks; /* of a tier, that will be overwritten */
 };
 
 /* All of it leaves the index now, pins or not; its blocks are overwritten before anybody else gets
@@ -266,6 +266,9 @@ uint32_t kvpool_erasing(const struct kvpool *pool, uint64_t erasure);
  * `erase`.  Borrowed until kvpool_erased says that it is done.  NULL: none. */
 const uint32_t *kvpool_next_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser,
                                     uint32_t *count_out);
+/* The same of the tier's: places. */
+const uint32_t *kvpool_next_tier_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser,
+                                         uint32_t *count_out);
 /* They are free now; how many. */
 uint32_t kvpool_erased(struct kvpool *pool, uint64_t erase);
 /* That process is lost: another is to be asked, once it is gone. */
@@ -286,6 +289,7 @@ bool kvpool_ranks_tiers(const struct kvpool *pool);
 struct kvpool_spill {
     uint64_t id;
     uint32_t count;
+    bool is_summed;                  /* the pool knows the sums of all of them */
     const uint32_t *blocks, *places; /* [count] borrowed until the end of the spill */
 };
 
@@ -294,10 +298,10 @@ struct kvpool_spill {
  * held: an eviction takes them whenever it wants, and what it took does not count as copied. */
 bool kvpool_spill_next(struct kvpool *pool, uint64_t writer, struct kvpool_spill *spill_out);
 
-/* The writer has copied the first `count` blocks, which have these sums, and touches the others'
- * places no more.  False: there is no such spill of that writer. */
+/* The writer has copied the first `count` blocks, which have these sums (0: not looked at), and
+ * touches the others' places no more.  False: there is no such spill of that writer. */
 bool kvpool_spill_end(struct kvpool *pool, uint64_t id, uint64_t writer, uint32_t count,
-                      const uint64_t *sums);
+                      uint64_t *sums);
 
 /* The writer is lost: the places are free after kvpool_fence_lift(writer). */
 void kvpool_spills_lost(struct kvpool *pool, uint64_t writer);

@@ -64,8 +64,7 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
     forgotten.remnants += mark_detached(pool, source, erasure);
     forgotten.blocks = forgotten.remnants;
     if (pool->tier != NULL) {
-        forgotten.host_blocks = pool->tier->ops->lookup(pool->tier, key);
-        (void)pool->tier->ops->remove(pool->tier, key);
+        TRY(pool->tier->ops->erase(pool->tier, key, erasure, &forgotten.host_blocks));
     }
     for (struct htab_node *node = htab_next(&pool->index, NULL); node != NULL; node = next) {
         struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
@@ -116,7 +115,7 @@ kvpool_erasing(const struct kvpool *pool, uint64_t erasure)
 
         count += doc->run->erasure == erasure ? doc->run->count : 0;
     }
-    return count;
+    return pool->tier == NULL ? count : count + pool->tier->ops->erasing(pool->tier, erasure);
 }
 
 const uint32_t *
@@ -134,14 +133,26 @@ kvpool_next_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser, uint32
     return run->ids;
 }
 
+const uint32_t *
+kvpool_next_tier_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser, uint32_t *count_out)
+{
+    return pool->tier == NULL ? NULL
+                              : pool->tier->ops->next_erasure(pool->tier, erase, eraser, count_out);
+}
+
 uint32_t
 kvpool_erased(struct kvpool *pool, uint64_t erase)
 {
-    return blocks_erased(&pool->blocks, erase);
+    uint32_t count = blocks_erased(&pool->blocks, erase);
+
+    return pool->tier == NULL ? count : count + pool->tier->ops->erased(pool->tier, erase);
 }
 
 void
 kvpool_lose_eraser(struct kvpool *pool, uint64_t eraser)
 {
     blocks_lose_eraser(&pool->blocks, eraser);
+    if (pool->tier != NULL) {
+        pool->tier->ops->lose_eraser(pool->tier, eraser);
+    }
 }

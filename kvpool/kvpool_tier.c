@@ -94,6 +94,10 @@ new_spill(struct kvpool *pool, struct kvpool_doc *doc, uint32_t first, uint32_t 
     memcpy(spill->ids, doc->run->ids + first, taken * sizeof(spill->ids[0]));
     spill->view = (struct kvpool_spill){
         .id = ++pool->spill_id, .count = taken, .blocks = spill->ids, .places = spill->ids + count};
+    spill->view.is_summed = true;
+    for (uint32_t i = 0; i < taken; i++) {
+        spill->view.is_summed &= kvpool_block_content(pool, spill->ids[i]) != 0;
+    }
     spill->doc = doc;
     spill->writer = writer;
     spill->first = first;
@@ -101,6 +105,13 @@ new_spill(struct kvpool *pool, struct kvpool_doc *doc, uint32_t first, uint32_t 
     doc->spill = spill;
     list_push_back(&pool->spills, &spill->link);
     return spill;
+}
+
+/* The tier is not asked again for a while. */
+static void
+decline(const struct kvpool *pool, struct kvpool_doc *doc)
+{
+    doc->declined_at = pool->claims_made == 0 ? 1 : pool->claims_made;
 }
 
 /* Of the documents that would go next, the first that has no copy and could have one. */
@@ -135,7 +146,7 @@ choose_spill(struct kvpool *pool, uint64_t writer)
         if (spill != NULL) {
             return spill;
         }
-        doc->declined_at = pool->claims_made;
+        decline(pool, doc);
     }
     return NULL;
 }
@@ -170,34 +181,39 @@ end_spill(struct kvpool *pool, struct spill *spill, uint32_t count, const uint64
     pool->may_spill = true;
 }
 
-/* Of the blocks that were copied, those that were there all along and are what was sealed: a block
- * that has changed since is not worth a copy. */
+/* Of the blocks that were copied, those that were there all along and are what was sealed, as far
+ * as anybody has looked: then what was sealed is what the copy must be. */
 static uint32_t
-count_true(const struct kvpool *pool, const struct spill *spill, uint32_t count,
-           const uint64_t *sums)
+count_true(const struct kvpool *pool, const struct spill *spill, uint32_t count, uint64_t *sums)
 {
     uint32_t most = count < spill->valid ? count : spill->valid;
 
     for (uint32_t i = 0; i < most; i++) {
         uint64_t content = kvpool_block_content(pool, spill->view.blocks[i]);
 
-        if (content != 0 && content != sums[i]) {
+        if ((content != 0 && sums[i] != 0 && content != sums[i])
+            || (content == 0 && sums[i] == 0)) {
             return i;
         }
+        sums[i] = content != 0 ? content : sums[i];
     }
     return most;
 }
 
 bool
-kvpool_spill_end(struct kvpool *pool, uint64_t id, uint64_t writer, uint32_t count,
-                 const uint64_t *sums)
+kvpool_spill_end(struct kvpool *pool, uint64_t id, uint64_t writer, uint32_t count, uint64_t *sums)
 {
     LIST_FOR_EACH(node, &pool->spills)
     {
         struct spill *spill = LIST_ENTRY(node, struct spill, link);
 
         if (spill->view.id == id && spill->writer == writer) {
-            end_spill(pool, spill, count_true(pool, spill, count, sums), sums, 0);
+            uint32_t copied_whole = count_true(pool, spill, count, sums);
+
+            if (copied_whole < spill->valid && spill->doc != NULL) {
+                decline(pool, spill->doc); /* or it would be copied again, and again */
+            }
+            end_spill(pool, spill, copied_whole, sums, 0);
             return true;
         }
     }

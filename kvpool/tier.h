@@ -72,12 +72,18 @@ struct tier_ops {
     /* Forgets the document; false: it was not there.  Whoever reads or writes it ends as usual. */
     bool (*remove)(struct tier *, const struct dockey *key);
 
-    /* The same; its places stay in quarantine until fence_lift(fence), for whoever erases what is
-     * in them.  Writes as many as `lookup` said; returns how many. */
-    uint32_t (*withdraw)(struct tier *, const struct dockey *key, uint64_t fence,
-                         uint32_t *places_out);
+    /* Erasure, as kvpool_erase.c says: the document leaves, and no place that holds any of it, also
+     * one that is free by now, is anybody's before it is overwritten.  Adds how many to
+     * *blocks_out.  ST_NO_MEMORY with nothing changed. */
+    enum status (*erase)(struct tier *, const struct dockey *key, uint64_t erasure,
+                         uint32_t *blocks_out);
+    uint32_t (*erasing)(const struct tier *, uint64_t erasure);
+    const uint32_t *(*next_erasure)(struct tier *, uint64_t erase, uint64_t eraser,
+                                    uint32_t *count_out);
+    uint32_t (*erased)(struct tier *, uint64_t erase);
+    void (*lose_eraser)(struct tier *, uint64_t eraser);
 
-    /* The process behind `fence` is gone for certain, or has finished. */
+    /* The process behind `fence` is gone for certain. */
     void (*fence_lift)(struct tier *, uint64_t fence);
 
     void (*stat)(const struct tier *, struct tier_stats *stats_out);

@@ -11,55 +11,13 @@
 #include "kvpool/tier_host.h"
 
 #include <assert.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/htab.h"
 #include "common/mem.h"
-#include "kvpool/blocks.h"
 #include "kvpool/catalog.h"
+#include "kvpool/tier_host_state.h"
 
 #define CHOICES 16 /* documents that are looked at for the least */
-
-struct tier_doc {
-    struct htab_node node; /* in the index while is_indexed */
-    struct dockey key;
-    uint32_t n_tokens;
-    struct block_run *run;     /* places that can be read, in order; room for the whole document */
-    struct block_run *writing; /* places of a put that has not ended; NULL: none */
-    uint64_t *sums;            /* [run->capacity] */
-    uint32_t readers;
-    uint32_t at; /* in docs[], while is_indexed */
-    uint64_t used;
-    bool is_indexed;
-};
-
-struct host {
-    struct tier tier;
-    struct tier_host_config config;
-    struct blocks places;
-    struct htab index;
-    struct tier_doc **docs; /* [index.count], for a random choice */
-    size_t docs_max;
-    uint64_t random;
-    uint64_t clock; /* of `used` */
-    uint32_t writing;
-    struct tier_stats counted; /* only the uint64_t counters */
-};
-
-static struct host *
-host_of(struct tier *tier)
-{
-    return (struct host *)(void *)((char *)tier - offsetof(struct host, tier));
-}
-
-static const struct host *
-const_host_of(const struct tier *tier)
-{
-    return (const struct host *)(const void *)((const char *)tier - offsetof(struct host, tier));
-}
 
 static bool
 doc_has_key(const struct htab_node *node, const void *key)
@@ -67,8 +25,8 @@ doc_has_key(const struct htab_node *node, const void *key)
     return memcmp(&HTAB_ENTRY(node, const struct tier_doc, node)->key, key, DOCKEY_BYTES) == 0;
 }
 
-static struct tier_doc *
-find(const struct host *host, const struct dockey *key)
+struct tier_doc *
+tier_host_find(const struct host *host, const struct dockey *key)
 {
     struct htab_node *node = htab_find(&host->index, dockey_hash(key), key);
 
@@ -77,34 +35,35 @@ find(const struct host *host, const struct dockey *key)
 
 /* --- documents come and go -------------------------------------------------------------------- */
 
-static void
-free_doc(struct tier_doc *doc)
+void
+tier_host_free_doc(struct tier_doc *doc)
 {
     mem_free(doc->run);
     mem_free(doc->sums);
     mem_free(doc);
 }
 
-static struct tier_doc *
-new_doc(const struct dockey *key, uint32_t n_tokens, uint32_t n_blocks)
+struct tier_doc *
+tier_host_new_doc(const struct dockey *key, uint32_t n_tokens, uint32_t n_blocks)
 {
     struct tier_doc *doc = mem_zalloc(1, sizeof(*doc));
 
     if (doc == NULL) {
         return NULL;
     }
+    list_init(&doc->link);
     doc->key = *key;
     doc->n_tokens = n_tokens;
     doc->sums = mem_zalloc(n_blocks, sizeof(doc->sums[0]));
     if (doc->sums == NULL || block_run_new(n_blocks, &doc->run) != ST_OK) {
-        free_doc(doc);
+        tier_host_free_doc(doc);
         return NULL;
     }
     return doc;
 }
 
-static bool
-add_to_index(struct host *host, struct tier_doc *doc)
+bool
+tier_host_add(struct host *host, struct tier_doc *doc)
 {
     if (host->index.count == host->docs_max) {
         size_t max = host->docs_max == 0 ? 64 : 2 * host->docs_max;
@@ -131,15 +90,15 @@ is_in_use(const struct tier_doc *doc)
     return doc->readers > 0 || doc->writing != NULL;
 }
 
-/* Out of the index, and nobody shall find it again, though its places stay while they are used. */
-static void
-detach(struct host *host, struct tier_doc *doc)
+void
+tier_host_detach(struct host *host, struct tier_doc *doc)
 {
     struct tier_doc *last = host->docs[host->index.count - 1];
 
     for (uint32_t i = 0; host->config.catalog != NULL && i < doc->run->count; i++) {
         catalog_unseal(host->config.catalog, doc->run->ids[i]);
     }
+    list_push_back(&host->detached, &doc->link);
     host->docs[doc->at] = last;
     last->at = doc->at;
     htab_remove(&host->index, &doc->node);
@@ -150,8 +109,9 @@ static void
 end_if_unused(struct host *host, struct tier_doc *doc)
 {
     if (!doc->is_indexed && !is_in_use(doc)) {
+        list_unlink(&doc->link);
         blocks_end_run(&host->places, &doc->run);
-        free_doc(doc);
+        tier_host_free_doc(doc);
     }
 }
 
@@ -161,7 +121,7 @@ cut(struct host *host, struct tier_doc *doc, uint32_t keep)
 {
     blocks_give_back(&host->places, doc->run, doc->run->count - keep);
     if (keep == 0 && doc->writing == NULL) {
-        detach(host, doc);
+        tier_host_detach(host, doc);
         end_if_unused(host, doc);
     }
 }
@@ -171,7 +131,7 @@ cut(struct host *host, struct tier_doc *doc, uint32_t keep)
 static uint32_t
 host_lookup(const struct tier *tier, const struct dockey *key)
 {
-    const struct tier_doc *doc = find(const_host_of(tier), key);
+    const struct tier_doc *doc = tier_host_find(const_host_of(tier), key);
 
     return doc == NULL ? 0 : doc->run->count;
 }
@@ -181,7 +141,7 @@ host_get(struct tier *tier, const struct dockey *key, uint32_t first, uint32_t c
          struct tier_block *blocks_out)
 {
     struct host *host = host_of(tier);
-    struct tier_doc *doc = find(host, key);
+    struct tier_doc *doc = tier_host_find(host, key);
 
     assert(doc != NULL && count > 0 && first + count <= doc->run->count);
     for (uint32_t i = 0; i < count; i++) {
@@ -202,7 +162,7 @@ host_get_end(struct tier *tier, struct tier_doc *doc, bool is_bad)
     doc->readers--;
     host->counted.documents_bad += is_bad;
     if (is_bad && doc->is_indexed) {
-        detach(host, doc); /* others may be reading it: they will find the same */
+        tier_host_detach(host, doc); /* others may be reading it: they will find the same */
     }
     end_if_unused(host, doc);
 }
@@ -273,6 +233,9 @@ note_put(struct host *host, const struct tier_doc *doc, uint64_t writer)
 {
     struct catalog_record record = {.key = doc->key, .n_tokens = doc->n_tokens};
 
+    for (uint32_t i = 0; i < doc->writing->count; i++) {
+        host->places.owners[doc->writing->ids[i]] = dockey_hash(&doc->key);
+    }
     for (uint32_t i = 0; host->config.catalog != NULL && i < doc->writing->count; i++) {
         record.index = doc->run->count + i;
         catalog_write(host->config.catalog, doc->writing->ids[i], &record, NULL);
@@ -284,7 +247,7 @@ note_put(struct host *host, const struct tier_doc *doc, uint64_t writer)
 static struct tier_doc *
 require_doc(struct host *host, const struct tier_put *put, uint32_t count)
 {
-    struct tier_doc *doc = find(host, &put->key);
+    struct tier_doc *doc = tier_host_find(host, &put->key);
     struct block_run *writing = NULL;
     uint32_t n_blocks = (uint32_t)(((uint64_t)put->n_tokens + host->config.block_tokens - 1)
                                    / host->config.block_tokens);
@@ -295,10 +258,10 @@ require_doc(struct host *host, const struct tier_put *put, uint32_t count)
         return NULL;
     }
     if (doc == NULL) {
-        doc = new_doc(&put->key, put->n_tokens, n_blocks);
-        if (doc == NULL || !add_to_index(host, doc)) {
+        doc = tier_host_new_doc(&put->key, put->n_tokens, n_blocks);
+        if (doc == NULL || !tier_host_add(host, doc)) {
             if (doc != NULL) {
-                free_doc(doc);
+                tier_host_free_doc(doc);
             }
             mem_free(writing);
             return NULL;
@@ -345,6 +308,7 @@ take_written(struct host *host, struct tier_doc *doc, uint32_t count, const uint
     for (uint32_t i = 0; i < count; i++) {
         doc->sums[run->count] = sums[i];
         run->ids[run->count++] = writing->ids[i];
+        host->places.before[writing->ids[i]] = 0; /* overwritten, to the last byte */
         if (host->config.catalog != NULL) {
             catalog_seal(host->config.catalog, writing->ids[i], 0, sums[i]);
         }
@@ -367,6 +331,7 @@ host_put_end(struct tier *tier, struct tier_doc *doc, uint32_t count, const uint
         take_written(host, doc, count, sums);
     }
     doc->writing->fence = fence;
+    doc->writing->was_fenced = true; /* what is left of it may never have been written */
     blocks_end_run(&host->places, &doc->writing);
     if (doc->is_indexed) {
         cut(host, doc, doc->run->count);
@@ -381,31 +346,82 @@ static bool
 host_remove(struct tier *tier, const struct dockey *key)
 {
     struct host *host = host_of(tier);
-    struct tier_doc *doc = find(host, key);
+    struct tier_doc *doc = tier_host_find(host, key);
 
     if (doc == NULL) {
         return false;
     }
-    detach(host, doc);
+    tier_host_detach(host, doc);
     end_if_unused(host, doc);
     return true;
 }
 
-static uint32_t
-host_withdraw(struct tier *tier, const struct dockey *key, uint64_t fence, uint32_t *places_out)
+/* --- erasure ---------------------------------------------------------------------------------- */
+
+static enum status
+host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32_t *blocks_out)
 {
     struct host *host = host_of(tier);
-    struct tier_doc *doc = find(host, key);
-    uint32_t count = doc == NULL ? 0 : doc->run->count;
+    struct tier_doc *doc = tier_host_find(host, key);
+    uint64_t owner = dockey_hash(key);
+    uint32_t remnants;
 
+    TRY(blocks_take_remnants(&host->places, owner, erasure, &remnants));
+    *blocks_out += remnants + blocks_mark_fenced(&host->places, owner, erasure);
     if (doc == NULL) {
-        return 0;
+        return ST_OK;
     }
-    memcpy(places_out, doc->run->ids, count * sizeof(places_out[0]));
-    doc->run->fence = fence;
-    detach(host, doc);
+    doc->run->erasure = erasure;
+    *blocks_out += doc->run->count;
+    if (doc->writing != NULL) {
+        doc->writing->erasure = erasure;
+        *blocks_out += doc->writing->count;
+    }
+    tier_host_detach(host, doc);
     end_if_unused(host, doc);
+    return ST_OK;
+}
+
+static uint32_t
+host_erasing(const struct tier *tier, uint64_t erasure)
+{
+    const struct host *host = const_host_of(tier);
+    uint32_t count = blocks_erasing(&host->places, erasure);
+
+    LIST_FOR_EACH(node, &host->detached)
+    {
+        const struct tier_doc *doc = LIST_ENTRY(node, const struct tier_doc, link);
+
+        count += doc->run->erasure == erasure ? doc->run->count : 0;
+        count += doc->writing != NULL && doc->writing->erasure == erasure ? doc->writing->count : 0;
+    }
     return count;
+}
+
+static const uint32_t *
+host_next_erasure(struct tier *tier, uint64_t erase, uint64_t eraser, uint32_t *count_out)
+{
+    struct block_run *run = blocks_next_erasure(&host_of(tier)->places);
+
+    if (run == NULL) {
+        return NULL;
+    }
+    run->erase = erase;
+    run->eraser = eraser;
+    *count_out = run->count;
+    return run->ids;
+}
+
+static uint32_t
+host_erased(struct tier *tier, uint64_t erase)
+{
+    return blocks_erased(&host_of(tier)->places, erase);
+}
+
+static void
+host_lose_eraser(struct tier *tier, uint64_t eraser)
+{
+    blocks_lose_eraser(&host_of(tier)->places, eraser);
 }
 
 static void
@@ -451,69 +467,6 @@ host_next(const struct tier *tier, const struct tier_doc **cursor, struct dockey
     return true;
 }
 
-/* --- the check -------------------------------------------------------------------------------- */
-
-#define HOLDS(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            (void)fprintf(stderr, "tier_host: %s:%d: broken: %s\n", __FILE__, __LINE__,            \
-                          #condition);                                                             \
-            abort();                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static void
-check_ids(const struct host *host, bool *is_owned, const uint32_t *ids, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        HOLDS(ids[i] < host->config.places && !is_owned[ids[i]]);
-        is_owned[ids[i]] = true;
-    }
-}
-
-static void
-check_record(const struct host *host, const struct tier_doc *doc, uint32_t index)
-{
-    struct catalog_record record;
-
-    HOLDS(catalog_read(host->config.catalog, doc->run->ids[index], &record, NULL));
-    HOLDS(memcmp(&record.key, &doc->key, DOCKEY_BYTES) == 0 && record.index == index);
-    HOLDS(record.content == doc->sums[index] && record.n_tokens == doc->n_tokens);
-    HOLDS(catalog_lender(host->config.catalog, doc->run->ids[index]) == 0);
-}
-
-/* Documents out of the index are in use and in no list: their places are what is left over. */
-static void
-host_check(const struct tier *tier)
-{
-    const struct host *host = const_host_of(tier);
-    bool *is_owned = mem_zalloc(host->config.places, sizeof(*is_owned));
-
-    HOLDS(is_owned != NULL);
-    for (size_t i = 0; i < host->index.count; i++) {
-        const struct tier_doc *doc = host->docs[i];
-
-        HOLDS(doc->at == i && doc->is_indexed && find(host, &doc->key) == doc);
-        HOLDS(doc->run->count > 0 || doc->writing != NULL);
-        check_ids(host, is_owned, doc->run->ids, doc->run->count);
-        for (uint32_t b = 0; host->config.catalog != NULL && b < doc->run->count; b++) {
-            check_record(host, doc, b);
-        }
-        if (doc->writing != NULL) {
-            check_ids(host, is_owned, doc->writing->ids, doc->writing->count);
-        }
-    }
-    LIST_FOR_EACH(node, &host->places.quarantine)
-    {
-        const struct block_run *run = LIST_ENTRY(node, const struct block_run, link);
-
-        HOLDS(run->fence != 0);
-        check_ids(host, is_owned, run->ids, run->count);
-    }
-    check_ids(host, is_owned, host->places.free_ids, host->places.free_count);
-    mem_free(is_owned);
-}
-
 /* --- life ------------------------------------------------------------------------------------- */
 
 static void
@@ -530,7 +483,7 @@ host_destroy(struct tier **tier)
 
         assert(!is_in_use(doc));
         htab_remove(&host->index, &doc->node);
-        free_doc(doc);
+        tier_host_free_doc(doc);
     }
     htab_deinit(&host->index);
     blocks_deinit(&host->places);
@@ -548,12 +501,16 @@ static const struct tier_ops host_ops = {
     .put = host_put,
     .put_end = host_put_end,
     .remove = host_remove,
-    .withdraw = host_withdraw,
+    .erase = host_erase,
+    .erasing = host_erasing,
+    .next_erasure = host_next_erasure,
+    .erased = host_erased,
+    .lose_eraser = host_lose_eraser,
     .fence_lift = host_fence_lift,
     .stat = host_stat,
     .leave = host_leave,
     .next = host_next,
-    .check = host_check,
+    .check = tier_host_check,
 };
 
 enum status
@@ -572,6 +529,7 @@ tier_host_new(const struct tier_host_config *config, struct tier **tier_out)
         return ERR(ST_NO_MEMORY, "host tier");
     }
     host->tier.ops = &host_ops;
+    list_init(&host->detached);
     host->config = *config;
     host->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     tier = &host->tier;
@@ -586,111 +544,4 @@ tier_host_new(const struct tier_host_config *config, struct tier **tier_out)
     }
     *tier_out = tier;
     return ST_OK;
-}
-
-/* --- after a restart -------------------------------------------------------------------------- */
-
-#define NO_PLACE UINT32_MAX
-
-/* Puts a place where its record says it belongs. */
-static enum status
-adopt_place(struct host *host, const struct catalog_record *record, uint32_t place)
-{
-    struct tier_doc *doc = find(host, &record->key);
-    uint64_t n_blocks =
-        ((uint64_t)record->n_tokens + host->config.block_tokens - 1) / host->config.block_tokens;
-
-    if (n_blocks > KVPOOL_BLOCKS_MAX) {
-        return ST_OK; /* no document of ours */
-    }
-    if (doc == NULL) {
-        doc = new_doc(&record->key, record->n_tokens, (uint32_t)n_blocks);
-        if (doc == NULL || !add_to_index(host, doc)) {
-            if (doc != NULL) {
-                free_doc(doc);
-            }
-            return ERR(ST_NO_MEMORY, "books of the host tier");
-        }
-        memset(doc->run->ids, 0xff, doc->run->capacity * sizeof(doc->run->ids[0]));
-    }
-    if (doc->n_tokens == record->n_tokens && doc->run->ids[record->index] == NO_PLACE) {
-        doc->run->ids[record->index] = place;
-        doc->sums[record->index] = record->content;
-    }
-    return ST_OK;
-}
-
-/* Each document keeps its head, up to the first gap. */
-static void
-adopt_heads(struct host *host, bool *is_kept, uint32_t *blocks_out)
-{
-    for (size_t i = host->index.count; i-- > 0;) {
-        struct tier_doc *doc = host->docs[i];
-        uint32_t count = 0;
-
-        while (count < doc->run->capacity && doc->run->ids[count] != NO_PLACE) {
-            is_kept[doc->run->ids[count++]] = true;
-        }
-        doc->run->count = count;
-        *blocks_out += count;
-        if (count == 0) {
-            detach(host, doc);
-            free_doc(doc);
-        }
-    }
-}
-
-/* What is in no head is free, or in quarantine while its writer may live. */
-static enum status
-adopt_rest(struct host *host, const bool *is_kept, kvpool_may_write_fn may_write, void *arg)
-{
-    struct catalog *catalog = host->config.catalog;
-
-    host->places.free_count = 0;
-    for (uint32_t place = host->config.places; place-- > 0;) {
-        uint64_t lender = catalog_lender(catalog, place);
-        struct block_run *run = NULL;
-
-        if (is_kept[place]) {
-            continue;
-        }
-        if (lender != 0 && may_write(arg, lender)) {
-            catalog_unseal(catalog, place);
-            TRY(block_run_new(1, &run));
-            run->ids[run->count++] = place;
-            run->fence = lender;
-            blocks_end_run(&host->places, &run);
-            continue;
-        }
-        catalog_clear(catalog, place);
-        host->places.free_ids[host->places.free_count++] = place;
-    }
-    return ST_OK;
-}
-
-enum status
-tier_host_adopt(struct tier *tier, kvpool_may_write_fn may_write, void *arg, uint32_t *blocks_out)
-{
-    struct host *host = host_of(tier);
-    bool *is_kept = mem_zalloc(host->config.places, sizeof(*is_kept));
-    enum status st = is_kept == NULL ? ERR(ST_NO_MEMORY, "adoption of a host tier") : ST_OK;
-    uint32_t blocks = 0;
-
-    assert(host->index.count == 0 && host->places.free_count == host->config.places);
-    for (uint32_t place = 0; st == ST_OK && place < host->config.places; place++) {
-        struct catalog_record record;
-
-        /* Lent: its writer may have gone on after it was sealed for somebody else. */
-        if (catalog_lender(host->config.catalog, place) == 0
-            && catalog_read(host->config.catalog, place, &record, NULL)) {
-            st = adopt_place(host, &record, place);
-        }
-    }
-    if (st == ST_OK) {
-        adopt_heads(host, is_kept, &blocks);
-        st = adopt_rest(host, is_kept, may_write, arg);
-    }
-    mem_free(is_kept);
-    *blocks_out = blocks;
-    return st;
 }

@@ -27,7 +27,7 @@ struct copier_config {
 
 struct copier_batch {
     const uint32_t *blocks, *places; /* [n] */
-    uint64_t *sums;                  /* [n] written */
+    uint64_t *sums;                  /* [n] written; of a spill NULL: not wanted */
     uint32_t n;                      /* at most COPIER_BATCH_MAX */
 };
 

@@ -47,7 +47,9 @@ spill(struct copier *copier, struct copier_batch batch)
     for (uint32_t i = 0; i < batch.n; i++) {
         const char *block = block_at(copier, batch.blocks[i]);
 
-        batch.sums[i] = kv_checksum_block(block, copier->config.block_bytes);
+        if (batch.sums != NULL) {
+            batch.sums[i] = kv_checksum_block(block, copier->config.block_bytes);
+        }
         memcpy(place_at(copier, batch.places[i]), block, copier->config.block_bytes);
     }
     return ST_OK;

@@ -3,8 +3,8 @@
  *
  * A block is one piece on both sides, so a copy is one call a block on a stream of its own, which
  * the copy engines run beside the steps.  Sums are made on the device by a second stream: of a
- * spill beside the copies, of a load CHECK_BLOCKS behind them.  Both streams have the lowest
- * priority, so a step's kernels go first.
+ * spill beside the copies, if they are wanted, of a load CHECK_BLOCKS behind them.  Both streams
+ * have the lowest priority and the operations' the highest, so a step's kernels go first.
  *
  * Memory that is not pinned is copied at a third of the speed, through the driver's own buffers.
  * Pinning takes the driver's lock, which a step needs to launch; so it is done a piece at a time,
@@ -21,7 +21,7 @@
 #include "kernels/kv_checksum.h"
 
 #define CHECK_BLOCKS 4
-#define PIECE_BYTES  ((size_t)64 << 20)
+#define PIECE_BYTES  ((size_t)8 << 20) /* 5 ms, for which a load may have to wait */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; elsewhere refused, and pinning takes the pages */
@@ -184,11 +184,18 @@ take_sums(struct copier *copier, struct copier_batch batch)
 static enum status
 spill(struct copier *copier, struct copier_batch batch)
 {
-    TRY(send_ids(copier, batch));
-    TRY(check(copier, 0, batch.n));
+    if (batch.sums != NULL) {
+        TRY(send_ids(copier, batch));
+        TRY(check(copier, 0, batch.n));
+    }
     for (uint32_t i = 0; i < batch.n; i++) {
         CU(cudaMemcpyAsync(place_at(copier, batch.places[i]), block_at(copier, batch.blocks[i]),
                            copier->config.block_bytes, cudaMemcpyDeviceToHost, copier->copies));
+    }
+    if (batch.sums == NULL) {
+        CU(cudaEventRecord(copier->done, copier->copies));
+        CU(cudaEventSynchronize(copier->done));
+        return ST_OK;
     }
     CU(cudaEventRecord(copier->come[0], copier->copies));
     CU(cudaStreamWaitEvent(copier->checks, copier->come[0], 0));

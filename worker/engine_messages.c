@@ -317,11 +317,15 @@ apply_check(struct engine *engine, const Kvasir__V1__Check *check)
 static enum status
 apply_erase(struct engine *engine, const Kvasir__V1__Erase *erase)
 {
+    bool is_of_host = erase->n_host_block_ids > 0;
     enum status st = upkeep_erase(&engine->upkeep, erase->block_ids, erase->n_block_ids);
 
-    if (st == ST_OK) {
+    if (st == ST_OK && is_of_host) {
+        st = engine_erase_host(engine, erase); /* answered when the mover has done it */
+    } else if (st == ST_OK) {
         report_erased(&engine->report, erase->erase);
-    } else if (st == ST_INVALID) {
+    }
+    if (st == ST_INVALID) {
         log_error("erase_refused", "erase=%" PRIu64 " reason=\"%s\"", erase->erase,
                   status_detail());
         return ST_OK;

@@ -31,7 +31,8 @@ engine_set_wake(struct engine *engine, void (*wake)(void *arg), void *arg)
 static void
 begin_load(struct engine *engine, struct sequence *seq)
 {
-    struct mover_job *job = seq->n_host == 0 ? NULL : mover_job_new(true, seq->id, seq->n_host);
+    struct mover_job *job =
+        seq->n_host == 0 ? NULL : mover_job_new(MOVER_LOAD, seq->id, seq->n_host);
 
     if (job == NULL) {
         return; /* without memory for it, it computes them */
@@ -111,12 +112,13 @@ submit_spill(struct engine *engine, const Kvasir__V1__Spill *spill)
     }
     TRY(check_ids(spill->block_ids, n, engine->limits.block_count, "block"));
     TRY(check_ids(spill->host_block_ids, n, engine->limits.place_count, "place"));
-    job = mover_job_new(false, spill->spill, (uint32_t)n);
+    job = mover_job_new(MOVER_SPILL, spill->spill, (uint32_t)n);
     if (job == NULL) {
         return ERR(ST_INVALID, "a spill of %zu blocks: no memory", n);
     }
     memcpy(job->blocks, spill->block_ids, n * sizeof(job->blocks[0]));
     memcpy(job->places, spill->host_block_ids, n * sizeof(job->places[0]));
+    job->is_summed = spill->is_summed;
     engine->n_spills++;
     mover_submit(engine->mover, job);
     return ST_OK;
@@ -129,6 +131,26 @@ engine_apply_spill(struct engine *engine, const Kvasir__V1__Spill *spill)
         log_warn("spill_refused", "spill=%" PRIu64 " reason=\"%s\"", spill->spill, status_detail());
         report_spilled(&engine->report, spill->spill, NULL, "refused");
     }
+}
+
+enum status
+engine_erase_host(struct engine *engine, const Kvasir__V1__Erase *erase)
+{
+    size_t n = erase->n_host_block_ids;
+    struct mover_job *job;
+
+    if (engine->mover == NULL) {
+        return ERR(ST_INVALID, "this worker has no host tier");
+    }
+    TRY(check_ids(erase->host_block_ids, n, engine->limits.place_count, "place"));
+    job = mover_job_new(MOVER_ERASE, erase->erase, (uint32_t)n);
+    if (job == NULL) {
+        return ERR(ST_NO_MEMORY, "an erasure of %zu places", n);
+    }
+    memcpy(job->places, erase->host_block_ids, n * sizeof(job->places[0]));
+    engine->n_spills++;
+    mover_submit(engine->mover, job);
+    return ST_OK;
 }
 
 static enum status
@@ -167,11 +189,16 @@ engine_take_moves(struct engine *engine)
             return ST_OK;
         }
         list_push_back(&engine->told, &job->link); /* the message points into it */
-        if (job->is_load) {
-            TRY(end_load(engine, job));
-        } else {
+        switch (job->kind) {
+        case MOVER_LOAD: TRY(end_load(engine, job)); break;
+        case MOVER_SPILL:
             engine->n_spills--;
             report_spilled(&engine->report, job->id, job, NULL);
+            break;
+        case MOVER_ERASE:
+            engine->n_spills--;
+            report_erased(&engine->report, job->id);
+            break;
         }
     }
 }

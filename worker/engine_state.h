@@ -85,6 +85,8 @@ enum status engine_begin_loads(struct engine *engine, const Kvasir__V1__Assign *
 void engine_stop_load(struct engine *engine, struct sequence *seq);
 void engine_stop_spills(struct engine *engine);
 void engine_apply_spill(struct engine *engine, const Kvasir__V1__Spill *spill);
+/* Answered when it is done.  ST_INVALID, ST_NO_MEMORY. */
+enum status engine_erase_host(struct engine *engine, const Kvasir__V1__Erase *erase);
 /* What the mover has finished.  ST_DEVICE: the device is broken. */
 enum status engine_take_moves(struct engine *engine);
 /* The message that pointed into them is out. */

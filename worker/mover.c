@@ -76,21 +76,37 @@ check_sums(struct mover_job *job, const uint64_t *sums, uint32_t n)
     }
 }
 
+static enum status
+move(const struct mover *mover, struct copier *copier, enum mover_kind kind,
+     struct copier_batch batch)
+{
+    const struct copier_config *copy = &mover->config.copy;
+
+    switch (kind) {
+    case MOVER_LOAD: return mover->config.copier->load(copier, batch);
+    case MOVER_SPILL: return mover->config.copier->spill(copier, batch);
+    case MOVER_ERASE: break;
+    }
+    for (uint32_t i = 0; i < batch.n; i++) {
+        memset((char *)copy->host + batch.places[i] * copy->block_bytes, 0, copy->block_bytes);
+    }
+    return ST_OK;
+}
+
 /* Copies the next blocks of a job; without the lock. */
 static enum status
 copy_some(struct mover *mover, struct copier *copier, struct mover_job *job)
 {
     uint32_t left = job->n - job->done;
-    uint64_t sums[COPIER_BATCH_MAX];
+    uint64_t sums[COPIER_BATCH_MAX] = {0};
     uint64_t start_us = clock_now_us();
     struct copier_batch batch = {.blocks = job->blocks + job->done,
                                  .places = job->places + job->done,
-                                 .sums = sums,
+                                 .sums = job->is_summed ? NULL : sums,
                                  .n = left < COPIER_BATCH_MAX ? left : COPIER_BATCH_MAX};
 
-    TRY(job->is_load ? mover->config.copier->load(copier, batch)
-                     : mover->config.copier->spill(copier, batch));
-    if (job->is_load) {
+    TRY(move(mover, copier, job->kind, batch));
+    if (job->kind == MOVER_LOAD) {
         check_sums(job, sums, batch.n);
     } else {
         memcpy(job->sums + job->done, sums, batch.n * sizeof(sums[0]));
@@ -171,14 +187,14 @@ run(void *arg)
 /* --- the engine's ----------------------------------------------------------------------------- */
 
 struct mover_job *
-mover_job_new(bool is_load, uint64_t id, uint32_t n)
+mover_job_new(enum mover_kind kind, uint64_t id, uint32_t n)
 {
     size_t per_block = sizeof(uint64_t) + 2 * sizeof(uint32_t);
     struct mover_job *job = mem_zalloc(1, sizeof(*job) + n * per_block);
 
     if (job != NULL) {
         list_init(&job->link);
-        job->is_load = is_load;
+        job->kind = kind;
         job->id = id;
         job->n = n;
         job->sums = (uint64_t *)(void *)(job + 1);
@@ -213,7 +229,7 @@ void
 mover_submit(struct mover *mover, struct mover_job *job)
 {
     lock(mover);
-    list_push_back(job->is_load ? &mover->loads : &mover->spills, &job->link);
+    list_push_back(job->kind == MOVER_LOAD ? &mover->loads : &mover->spills, &job->link);
     (void)pthread_cond_broadcast(&mover->changed);
     unlock(mover);
 }
@@ -243,7 +259,7 @@ drop(struct list_node *list, bool is_load, uint64_t id)
     {
         struct mover_job *job = LIST_ENTRY(node, struct mover_job, link);
 
-        if (job->is_load == is_load && (id == 0 || job->id == id)) {
+        if ((job->kind == MOVER_LOAD) == is_load && (id == 0 || job->id == id)) {
             list_unlink(&job->link);
             mem_free(job);
         }
@@ -256,7 +272,7 @@ is_moving(const struct mover *mover, bool is_load, uint64_t id)
 {
     struct mover_job *job = mover->current;
 
-    if (job == NULL || job->is_load != is_load || (id != 0 && job->id != id)) {
+    if (job == NULL || (job->kind == MOVER_LOAD) != is_load || (id != 0 && job->id != id)) {
         return false;
     }
     job->is_cancelled = true;

@@ -17,13 +17,20 @@
 
 struct mover;
 
+enum mover_kind {
+    MOVER_SPILL,
+    MOVER_LOAD,
+    MOVER_ERASE, /* the places become zero */
+};
+
 struct mover_job {
     struct list_node link;
-    bool is_load;
-    uint64_t id;               /* build or spill */
+    enum mover_kind kind;
+    uint64_t id;               /* build, spill or erase */
     uint32_t n, done;          /* blocks; copied, and whole */
     uint64_t copy_us;          /* from its turn to its end */
     char error[128];           /* why done < n; "" */
+    bool is_summed;            /* of a spill: nobody needs its sums */
     bool is_cancelled;         /* the mover's */
     uint32_t *blocks, *places; /* [n] */
     uint64_t *sums;            /* [n] expected of a load; written by a spill */
@@ -48,7 +55,7 @@ void mover_set_wake(struct mover *mover, void (*wake)(void *arg), void *arg);
 uint32_t mover_places(const struct mover *mover);
 
 /* A job with room for `n` blocks.  NULL: no memory. */
-struct mover_job *mover_job_new(bool is_load, uint64_t id, uint32_t n);
+struct mover_job *mover_job_new(enum mover_kind kind, uint64_t id, uint32_t n);
 
 void mover_submit(struct mover *mover, struct mover_job *job);
 
@@ -56,8 +63,8 @@ void mover_submit(struct mover *mover, struct mover_job *job);
  * is broken. */
 enum status mover_take(struct mover *mover, struct mover_job **job_out);
 
-/* When it returns nothing of that load, or of all spills, is read or written any more; what was
- * not taken yet is gone. */
+/* When it returns nothing of that load, or of all spills and erasures, is read or written any
+ * more; what was not taken yet is gone. */
 void mover_cancel_load(struct mover *mover, uint64_t id);
 void mover_cancel_spills(struct mover *mover);
 

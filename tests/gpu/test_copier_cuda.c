@@ -106,8 +106,15 @@ there_and_back(size_t block_bytes, int pieces)
     for (uint32_t i = 0; i < BLOCKS; i++) {
         const char *block = s.before + s.blocks[i] * block_bytes;
 
-        ck_assert_mem_eq(s.host + s.places[i] * block_bytes, block, block_bytes);
+        ck_assert(memcmp(s.host + s.places[i] * block_bytes, block, block_bytes) == 0);
         ck_assert_uint_eq(out[i], kv_checksum_block(block, block_bytes));
+    }
+    memset(s.host, 0, PLACES * block_bytes);
+    for (uint32_t i = 0; i < BLOCKS; i++) { /* the same without sums */
+        ck_assert_int_eq(copier_cuda.spill(copier, (struct copier_batch){.blocks = &s.blocks[i],
+                                                                         .places = &s.places[i],
+                                                                         .n = 1}),
+                         ST_OK);
     }
     ck_assert_int_eq(cudaMemset(s.kv, 0x55, BLOCKS * block_bytes), cudaSuccess);
     ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
@@ -119,7 +126,7 @@ there_and_back(size_t block_bytes, int pieces)
     ck_assert_int_eq(cudaMemcpy(after, s.kv, BLOCKS * block_bytes, cudaMemcpyDeviceToHost),
                      cudaSuccess);
     after[s.blocks[7] * block_bytes + block_bytes / 3] ^= 0x20;
-    ck_assert_mem_eq(after, s.before, BLOCKS * block_bytes);
+    ck_assert(memcmp(after, s.before, BLOCKS * block_bytes) == 0);
     copier_cuda.destroy(&copier);
     scene_free(&s);
     free(after);
@@ -146,8 +153,8 @@ START_TEST(a_cancelled_load_writes_nothing_more)
     struct mover *mover = NULL;
 
     ck_assert_int_eq(mover_new(&config, &mover), ST_OK);
-    for (uint32_t round = 0; round < gpu_cases(5, 40); round++) {
-        struct mover_job *job = mover_job_new(true, 1, BLOCKS);
+    for (uint32_t round = 0; round < gpu_cases(3, 10); round++) {
+        struct mover_job *job = mover_job_new(MOVER_LOAD, 1, BLOCKS);
 
         memcpy(job->blocks, s.blocks, sizeof(s.blocks));
         memcpy(job->places, s.places, sizeof(s.places));
@@ -159,9 +166,8 @@ START_TEST(a_cancelled_load_writes_nothing_more)
         ck_assert_int_eq(cudaMemset(s.kv, (int)round, BLOCKS * s.block_bytes), cudaSuccess);
         ck_assert_int_eq(cudaMemcpy(after, s.kv, BLOCKS * s.block_bytes, cudaMemcpyDeviceToHost),
                          cudaSuccess);
-        for (size_t i = 0; i < BLOCKS * s.block_bytes; i++) {
-            ck_assert_int_eq((unsigned char)after[i], round);
-        }
+        memset(s.before, (int)round, BLOCKS * s.block_bytes);
+        ck_assert(memcmp(after, s.before, BLOCKS * s.block_bytes) == 0);
         ck_assert_int_eq(mover_take(mover, &job), ST_OK);
         ck_assert_ptr_null(job);
     }

@@ -159,6 +159,7 @@ START_TEST(the_copies_outlive_kvasird)
     host_kill_daemon(host);
     host_restart_daemon(host);
     (void)host_add_worker(host);
+    host_wait_at_least(host, "workers_ready", 1);
     host_wait_exactly(host, "host_blocks_writing",
                       0); /* which adopted one goes next, nobody knows */
     ck_assert_uint_eq(host_counter(host, "host_blocks_adopted"), blocks);
@@ -192,6 +193,8 @@ START_TEST(a_worker_that_lives_on_goes_on_with_the_same_memory)
     /* And one that comes now has it too. */
     host_kill_worker(host, 0);
     (void)host_add_worker(host);
+    host_wait_at_least(host, "workers_ready", 1);
+    host_wait_exactly(host, "host_blocks_writing", 0);
     ask_all(host, expected);
     ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
     ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);

@@ -182,6 +182,10 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
         for (uint32_t i = 0; i < letter->blocks.count; i++) {
             w->contents[letter->blocks.ids[i]] = 0;
         }
+        for (uint32_t i = 0; i < letter->places.count; i++) {
+            w->host[letter->places.ids[i]] = 0;
+        }
+        let_go_places(w, &letter->places, true);
         let_go_blocks(w, &letter->blocks, true);
         report->erased[report->step.erased_count++] = letter->build;
         break;

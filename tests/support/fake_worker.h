@@ -66,6 +66,7 @@ struct letter {
     uint32_t build_count;
     struct fake_blocks blocks; /* GRANT, CHECK, ERASE */
     struct fake_blocks twins;  /* CHECK */
+    struct fake_blocks places; /* ERASE, of the host tier */
     struct fake_spill *spill;  /* owned; SPILL */
 };
 

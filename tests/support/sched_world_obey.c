@@ -227,6 +227,9 @@ send_letter(struct world *world, const struct sched_action *action)
         if (action->twins != NULL) {
             fake_blocks_add(&letter->twins, action->twins, action->block_count);
         }
+    } else if (action->kind == SCHED_SEND_ERASE && action->places != NULL) {
+        fake_blocks_add(&letter->places, action->places, action->block_count);
+        use_places(world, action->worker, &letter->places, true);
     } else if (action->kind == SCHED_SEND_ERASE) {
         fake_blocks_add(&letter->blocks, action->blocks, action->block_count);
         use_blocks(world, action->worker, &letter->blocks, true);

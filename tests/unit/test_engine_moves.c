@@ -227,6 +227,41 @@ START_TEST(after_a_reset_nothing_is_being_copied)
 }
 END_TEST
 
+START_TEST(places_to_be_erased_are_zero_when_that_is_said)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
+    struct rig_config config = rig_defaults();
+    uint32_t ids[BLOCKS];
+    struct abc abc;
+
+    fill_all();
+    struct rig *rig = rig_with_a_spilled(&config, &abc);
+    size_t block_bytes = kv_layout_block_bytes(&rig->layout);
+
+    memcpy(ids, places, sizeof(ids));
+    erase.has_erase = true;
+    erase.erase = 99;
+    erase.n_host_block_ids = BLOCKS;
+    erase.host_block_ids = ids;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
+    message.erase = &erase;
+    rig->erased = 0;
+    rig_send(rig, &message);
+    while (rig->erased != 99) {
+        rig_run(rig);
+        ck_assert(rig->erased == 99 || sem_wait(&rig->moved) == 0);
+    }
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        for (size_t at = 0; at < block_bytes; at++) {
+            ck_assert_int_eq(rig->host[places[i] * block_bytes + at], 0);
+        }
+    }
+    abc_free(&abc);
+    rig_destroy(&rig);
+}
+END_TEST
+
 START_TEST(what_kvasird_may_not_say_is_refused_by_name)
 {
     static const uint32_t far_places[BLOCKS] = {1, PLACES, 2};
@@ -297,5 +332,6 @@ CHECK_MAIN("engine_moves", a_document_that_comes_back_has_the_same_bytes_and_com
            a_tail_comes_back_behind_a_head_that_stayed,
            any_bit_that_changed_is_found_and_computed_anew,
            a_load_that_is_stopped_writes_nothing_afterwards, after_a_reset_nothing_is_being_copied,
+           places_to_be_erased_are_zero_when_that_is_said,
            what_kvasird_may_not_say_is_refused_by_name,
            without_a_host_tier_all_is_computed_and_spills_are_refused)

@@ -37,7 +37,15 @@ copied(const struct kvpool *pool, const char *name)
     return kvpool_tier(pool)->ops->lookup(kvpool_tier(pool), &key);
 }
 
-/* Copies all that wants to be copied; the sum of a block is its id. */
+static void
+fill_sums(uint64_t sums[KVPOOL_SPILL_BLOCKS])
+{
+    for (uint32_t i = 0; i < KVPOOL_SPILL_BLOCKS; i++) {
+        sums[i] = i + 1;
+    }
+}
+
+/* Copies all that wants to be copied; the sum of a block is its id and one. */
 static uint32_t
 spill_all(struct kvpool *pool)
 {
@@ -48,7 +56,7 @@ spill_all(struct kvpool *pool)
         uint64_t sums[KVPOOL_SPILL_BLOCKS];
 
         for (uint32_t i = 0; i < spill.count; i++) {
-            sums[i] = spill.blocks[i];
+            sums[i] = spill.blocks[i] + 1;
         }
         ck_assert(kvpool_spill_end(pool, spill.id, WRITER, spill.count, sums));
         count += spill.count;
@@ -89,7 +97,7 @@ START_TEST(who_would_go_next_is_copied_before_it_goes)
     ck_assert_uint_eq(kvpool_loadable(pool, w.doc), 8);
     ck_assert_int_eq(kvpool_load_begin(pool, w.doc, &taken), ST_OK);
     ck_assert_uint_eq(taken->count, 8);
-    ck_assert_uint_eq(taken->sums[7], 7); /* the block that it was in */
+    ck_assert_uint_eq(taken->sums[7], 8); /* of the block that it was in */
     kvpool_load_end(pool, &taken, false);
     kvpool_doc_seal(pool, w.doc, 0);
     release(pool, &made);
@@ -124,8 +132,9 @@ START_TEST(an_eviction_never_waits_and_shortens_the_copy_that_it_meets)
 {
     struct kvpool *pool = new_tiered(16, 64);
     struct kvpool_spill spill;
-    uint64_t sums[KVPOOL_SPILL_BLOCKS] = {0};
+    uint64_t sums[KVPOOL_SPILL_BLOCKS];
 
+    fill_sums(sums);
     load(pool, "a", 10 * BLOCK_TOKENS);
     load(pool, "b", 6 * BLOCK_TOKENS);
     ck_assert(kvpool_spill_next(pool, WRITER, &spill));
@@ -151,8 +160,9 @@ START_TEST(blocks_that_came_back_meanwhile_do_not_make_a_short_copy_long)
 {
     struct kvpool *pool = new_tiered(16, 64);
     struct kvpool_spill spill;
-    uint64_t sums[KVPOOL_SPILL_BLOCKS] = {0};
+    uint64_t sums[KVPOOL_SPILL_BLOCKS];
 
+    fill_sums(sums);
     load(pool, "a", 10 * BLOCK_TOKENS);
     load(pool, "b", 6 * BLOCK_TOKENS);
     ck_assert(kvpool_spill_next(pool, WRITER, &spill));
@@ -190,10 +200,11 @@ START_TEST(forgetting_a_document_forgets_its_copy_wherever_the_document_is)
     struct kvpool *pool = new_tiered(16, 64);
     struct dockey a = named("a"), b = named("b");
     struct kvpool_spill spill;
-    uint64_t sums[KVPOOL_SPILL_BLOCKS] = {0};
+    uint64_t sums[KVPOOL_SPILL_BLOCKS];
 
     load(pool, "a", 10 * BLOCK_TOKENS);
     load(pool, "b", 6 * BLOCK_TOKENS);
+    fill_sums(sums);
     ck_assert_uint_eq(spill_all(pool), 10);
     ck_assert_uint_eq(kvpool_evict(pool, 10), 10);
     ck_assert_ptr_null(kvpool_find(pool, &a));
@@ -211,20 +222,61 @@ START_TEST(forgetting_a_document_forgets_its_copy_wherever_the_document_is)
 }
 END_TEST
 
-START_TEST(what_is_withdrawn_stays_in_quarantine_until_it_is_erased)
+START_TEST(what_is_erased_is_nobodys_until_it_is_overwritten)
 {
     struct kvpool *pool = new_tiered(16, 64);
+    struct kvpool_forgotten forgotten;
+    struct kvpool_spill spill;
+    struct dockey a = named("a"), b = named("b");
+    uint64_t sums[KVPOOL_SPILL_BLOCKS];
+    uint32_t count = 0;
+
+    fill_sums(sums);
+    load(pool, "a", 10 * BLOCK_TOKENS);
+    load(pool, "b", 6 * BLOCK_TOKENS);
+    ck_assert_uint_eq(spill_all(pool), 10);
+    ck_assert_uint_eq(kvpool_evict(pool, 10), 10); /* a is in the tier alone */
+    ck_assert_int_eq(kvpool_erase(pool, &a, 5, &forgotten), ST_OK);
+    ck_assert_uint_eq(forgotten.host_blocks, 10);
+    ck_assert_uint_eq(copied(pool, "a"), 0);
+    ck_assert_uint_eq(tier_stats(pool).places_quarantined, 10);
+    ck_assert_ptr_nonnull(kvpool_next_tier_erasure(pool, 21, WRITER, &count));
+    ck_assert_uint_eq(count, 10);
+    ck_assert_uint_eq(kvpool_erased(pool, 21), 10);
+    ck_assert_uint_eq(tier_stats(pool).places_free, 64);
+    ck_assert_ptr_nonnull(kvpool_next_erasure(pool, 20, WRITER, &count)); /* the pool's own */
+    ck_assert_uint_eq(kvpool_erased(pool, 20), 10);
+
+    /* While it is being copied: what was written of it is overwritten as well. */
+    load(pool, "c", 4 * BLOCK_TOKENS);
+    load(pool, "d", 6 * BLOCK_TOKENS);
+    ck_assert(kvpool_spill_next(pool, WRITER, &spill)); /* b */
+    ck_assert_uint_eq(spill.count, 6);
+    ck_assert_int_eq(kvpool_erase(pool, &b, 6, &forgotten), ST_OK);
+    ck_assert_uint_eq(forgotten.host_blocks, 6);
+    ck_assert_ptr_null(kvpool_next_tier_erasure(pool, 22, WRITER, &count));
+    ck_assert_uint_ge(kvpool_erasing(pool, 6), 6);
+    ck_assert(kvpool_spill_end(pool, spill.id, WRITER, 6, sums));
+    ck_assert_ptr_nonnull(kvpool_next_tier_erasure(pool, 22, WRITER, &count));
+    ck_assert_uint_eq(count, 6);
+    ck_assert_uint_ge(kvpool_erased(pool, 22), 6);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
+START_TEST(places_that_held_a_document_long_ago_are_overwritten_too)
+{
+    struct kvpool *pool = new_tiered(16, 12);
+    struct kvpool_forgotten forgotten;
     struct dockey a = named("a");
-    uint32_t places[16];
 
     load(pool, "a", 10 * BLOCK_TOKENS);
     load(pool, "b", 6 * BLOCK_TOKENS);
     ck_assert_uint_eq(spill_all(pool), 10);
-    ck_assert_uint_eq(kvpool_tier(pool)->ops->withdraw(kvpool_tier(pool), &a, 5, places), 10);
-    ck_assert_uint_eq(tier_stats(pool).places_quarantined, 10);
-    ck_assert_uint_eq(copied(pool, "a"), 0);
-    kvpool_tier(pool)->ops->fence_lift(kvpool_tier(pool), 5);
-    ck_assert_uint_eq(tier_stats(pool).places_free, 64);
+    (void)kvpool_tier(pool)->ops->remove(kvpool_tier(pool), &a); /* only its bytes are there */
+    ck_assert_uint_eq(tier_stats(pool).places_free, 12);
+    ck_assert_int_eq(kvpool_erase(pool, &a, 5, &forgotten), ST_OK);
+    ck_assert_uint_eq(forgotten.host_blocks, 10);
     kvpool_destroy(&pool);
 }
 END_TEST
@@ -292,5 +344,6 @@ CHECK_MAIN("kvpool_tier", nothing_is_copied_while_there_is_room,
            blocks_that_came_back_meanwhile_do_not_make_a_short_copy_long,
            places_of_a_lost_writer_are_nobodys_until_it_is_gone,
            forgetting_a_document_forgets_its_copy_wherever_the_document_is,
-           what_is_withdrawn_stays_in_quarantine_until_it_is_erased,
+           what_is_erased_is_nobodys_until_it_is_overwritten,
+           places_that_held_a_document_long_ago_are_overwritten_too,
            a_bad_copy_is_a_miss_and_is_made_anew, every_policy_says_who_goes_next_as_it_then_does)
