@@ -72,11 +72,12 @@ add_document(struct news *news, const char *event, const struct dockey *key, uin
              uint32_t count)
 {
     char detail[2 * DOCKEY_BYTES + 64];
-    int length = snprintf(detail, sizeof(detail), "first_block=%u blocks=%u key=", first, count);
+    int length;
 
     if (!news->wants_documents) {
         return;
     }
+    length = snprintf(detail, sizeof(detail), "first_block=%u blocks=%u key=", first, count);
     for (int i = 0; i < DOCKEY_BYTES; i++, length += 2) {
         (void)snprintf(detail + length, sizeof(detail) - (size_t)length, "%02x", key->bytes[i]);
     }
