@@ -59,7 +59,22 @@ def keys():
     return [d["key"] for d in ctl_json("docs")["documents"]]
 
 
-class EveryCommand(unittest.TestCase):
+def give_up(*_):
+    raise TimeoutError("nothing came that was waited for")
+
+
+class Patient(unittest.TestCase):
+    """A test that waits for what never comes fails, and says where."""
+
+    def setUp(self):
+        signal.signal(signal.SIGALRM, give_up)
+        signal.alarm(PATIENCE_S)
+
+    def tearDown(self):
+        signal.alarm(0)
+
+
+class EveryCommand(Patient):
     def test_each_has_a_test_here(self):
         tested = {name[len("test_c_"):].replace("_", " ") for name in dir(self) if name.startswith("test_c_")}
         aliases = {"docs list", "docs show", "workers list", "requests list", "config show"}  # rows of one function
@@ -390,8 +405,9 @@ class EveryCommand(unittest.TestCase):
         self.assertIn("kvasir-bench", out.stderr)
 
 
-class EveryCommandOfKvasir(unittest.TestCase):
+class EveryCommandOfKvasir(Patient):
     def setUp(self):
+        super().setUp()
         self.file = DIR / "known.txt"
         self.file.write_text("a text that is known")
 
