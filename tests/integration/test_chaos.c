@@ -93,10 +93,14 @@ seconds(void)
 
 START_TEST(every_answer_is_its_solo_answer_whatever_dies)
 {
-    static const char *const args[] = {"--check-pool", NULL};
+    static const char *const args[] = {"--check-pool", "--host-memory", "32MiB", NULL};
     static const char *const keeper_args[] = {"--restarts", "1000000", NULL};
-    struct host *host = host_start(&(struct host_options){
-        .workers = WORKERS, .has_keeper = true, .keeper_args = keeper_args, .daemon_args = args});
+    struct host *host = host_start(
+        &(struct host_options){.workers = WORKERS,
+                               .kv_memory = "4MiB", /* so that documents go to the host tier */
+                               .has_keeper = true,
+                               .keeper_args = keeper_args,
+                               .daemon_args = args});
     struct asking *askings[AT_ONCE];
     uint32_t which[AT_ONCE], counts[3] = {0}, answers = 0;
 
@@ -125,6 +129,11 @@ START_TEST(every_answer_is_its_solo_answer_whatever_dies)
            counts[0], counts[1], counts[2]);
     host_wait_exactly(host, "blocks_own", 0);
     host_wait_exactly(host, "blocks_quarantined", 0);
+    host_wait_exactly(host, "host_blocks_writing", 0);
+    host_wait_exactly(host, "host_blocks_quarantined", 0);
+    ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);
+    printf("%llu documents came back from the host tier of the last kvasird\n",
+           (unsigned long long)host_counter(host, "docs_loaded"));
     ck_assert_uint_gt(answers, 0);
     start_ended_workers(host);
     host_wait_exactly(host, "workers_ready", WORKERS);
