@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forgetting a document for good (Documents.Forget).
  *
- * At once it leaves the index in all its forms, so nobody finds it any more; requests that wait and
- * cite it end, since they would bring it back.  Those that read it go on to their end, or with
- * `abort` are stopped.  Then its blocks come back, and a worker overwrites them before they are
- * free (kvpool_erase.c).  When nothing is left, whoever asked is told what was erased.  Without a
- * worker all that waits; if the one who was asked is lost, his process must be gone before another
- * is asked. */
+ * At once it leaves the index in all its forms, so nobody finds it any more.  Those that read it go
+ * on to their end, or with `abort` are stopped, and those that wait for a turn as well.  (Without,
+ * those bring the text that they came with, like any request after the Forget.)  Then its blocks
+ * come back, and a worker overwrites them before they are free (kvpool_erase.c).  When nothing is
+ * left, whoever asked is told what was erased.  Without a worker all that waits; if the one who was
+ * asked is lost, his process must be gone before another is asked. */
 #include "daemon/sched_state.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
-        if (cites(session, &forget->key)) {
+        if (abort && cites(session, &forget->key)) {
             forget->told.readers_aborted++;
             end_reader(sched, now_us, session);
         }

@@ -190,6 +190,13 @@ settle(struct world *world, struct world_config config)
         ck_assert_uint_lt(steps, 200000);
         spoil(world, config);
     }
+    for (uint32_t i = 0; i < 4; i++) { /* found, so that it may be drawn to be computed again */
+        const uint32_t doc = 8001;
+
+        (void)world_submit(
+            world, (struct world_ask){.docs = &doc, .doc_count = 1, .query = 2, .max_tokens = 1});
+        (void)world_run(world, 200);
+    }
     sched_set_scrub_interval(world_sched(world), 1);
     for (uint32_t i = 0; i < 20; i++) { /* now there is time to read everything again */
         world_pass(world, 1);

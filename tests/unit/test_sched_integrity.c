@@ -241,22 +241,41 @@ START_TEST(a_request_takes_the_blocks_of_a_second_copy)
 }
 END_TEST
 
-START_TEST(requests_that_wait_end_when_their_document_is_forgotten_and_those_that_run_do_not)
+START_TEST(without_abort_a_forgotten_document_ends_no_request)
 {
     struct world *world = new_world(1, 0);
     uint64_t runs = ask(world, 1, 20), waits = ask(world, 1, 20);
 
     ck_assert(world_step(world, 0));
     ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
-    ck_assert_int_eq(world_get(world, waits)->end, SCHED_END_CANCELLED);
-    ck_assert(!world_get(world, runs)->is_ended);
     ck_assert_uint_eq(world_erased(world), 0);
+    while (!world_get(world, runs)->is_ended) {
+        ck_assert(world_step(world, 0));
+    }
     world_run(world, 100);
     ck_assert_int_eq(world_get(world, runs)->end, SCHED_END_OK);
+    ck_assert_int_eq(world_get(world, waits)->end, SCHED_END_OK); /* it has made its own */
+    ck_assert_uint_eq(world_builds_started(world, DOC), 2);
     ck_assert_uint_eq(world_erased(world), 1);
     ck_assert_uint_eq(world_forgotten(world).readers_waited, 1);
-    ck_assert_uint_eq(world_forgotten(world).readers_aborted, 1);
+    ck_assert_uint_eq(world_forgotten(world).readers_aborted, 0);
     ck_assert_uint_eq(world_forgotten(world).blocks, 5);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(with_abort_those_that_run_and_those_that_wait_end)
+{
+    struct world *world = new_world(1, 0);
+    uint64_t runs = ask(world, 1, 20), waits = ask(world, 1, 20);
+
+    ck_assert(world_step(world, 0));
+    ck_assert_int_eq(world_forget(world, DOC, true), ST_OK);
+    ck_assert_int_eq(world_get(world, runs)->end, SCHED_END_CANCELLED);
+    ck_assert_int_eq(world_get(world, waits)->end, SCHED_END_CANCELLED);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_uint_eq(world_forgotten(world).readers_aborted, 2);
     ck_assert_int_eq(world_forget(world, DOC, false), ST_NOT_FOUND);
     world_destroy(world);
 }
@@ -269,4 +288,5 @@ CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_b
            a_lost_worker_answers_no_check_and_the_next_one_is_asked,
            a_found_document_is_computed_again_and_the_copy_leaves_no_trace,
            one_that_is_not_what_it_should_be_goes, a_request_takes_the_blocks_of_a_second_copy,
-           requests_that_wait_end_when_their_document_is_forgotten_and_those_that_run_do_not)
+           without_abort_a_forgotten_document_ends_no_request,
+           with_abort_those_that_run_and_those_that_wait_end)
