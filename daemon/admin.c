@@ -178,6 +178,8 @@ add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct coun
     add_pool_gauges(pool, gauges);
     add_tier_gauges(d, gauges);
     add_counter(gauges, "requests_queued", now.waiting, "requests that wait for room or a worker");
+    add_counter(gauges, "requests_kept", now.kept,
+                "requests that workers have kept over a restart and whose clients have not come");
     add_counter(gauges, "requests_running", now.running, "requests that hold blocks");
     add_counter(gauges, "requests_starving", now.starving, "running requests without a next block");
     add_counter(gauges, "docs_in_quarantine", now.docs_in_quarantine,

@@ -61,6 +61,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     }
     sched->config = *config;
     sched->wakeup_us = UINT64_MAX;
+    sched->turn = 1; /* 0: a session has none yet */
     list_init(&sched->queue);
     list_init(&sched->waiting);
     list_init(&sched->running);
@@ -312,14 +313,6 @@ is_welcome(struct sched *sched, uint64_t now_us, struct sched_submit *submit,
         (void)snprintf(sched->message, sizeof(sched->message), "the daemon is draining");
         return false;
     }
-    if (sched->waiting_count >= sched->config.waiting_max
-        && !sched_give_place(sched, now_us, submit->tenant, submit->weight)) {
-        *end_out = SCHED_END_FULL;
-        (void)snprintf(sched->message, sizeof(sched->message),
-                       "%u requests are waiting: the limit is %u", sched->waiting_count,
-                       sched->config.waiting_max);
-        return false;
-    }
     size_t documents_max =
         submit->prompt.reuse == REUSE_REENCODE ? SCHED_DOCUMENTS_MAX / 2 : SCHED_DOCUMENTS_MAX;
 
@@ -331,6 +324,15 @@ is_welcome(struct sched *sched, uint64_t now_us, struct sched_submit *submit,
     }
     if (!fits_context(sched, &submit->prompt)) {
         *end_out = SCHED_END_NEVER_FITS;
+        return false;
+    }
+    /* Last: somebody may lose his place for it. */
+    if (sched->waiting_count >= sched->config.waiting_max
+        && !sched_give_place(sched, now_us, submit->tenant, submit->weight)) {
+        *end_out = SCHED_END_FULL;
+        (void)snprintf(sched->message, sizeof(sched->message),
+                       "%u requests are waiting: the limit is %u", sched->waiting_count,
+                       sched->config.waiting_max);
         return false;
     }
     return true;

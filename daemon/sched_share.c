@@ -204,7 +204,8 @@ sched_give_place(struct sched *sched, uint64_t now_us, const char *tenant, uint3
     struct share *most = longest(sched);
     struct session *last;
 
-    if (most == NULL || (waiting + 1) * most->weight >= (uint64_t)most->waiting * weight) {
+    if (most == NULL
+        || (waiting + 1) * most->weight >= (uint64_t)most->waiting * (weight == 0 ? 1 : weight)) {
         return false;
     }
     last = last_of(sched, most);

@@ -46,6 +46,10 @@ sched_gauges(const struct sched *sched)
         .is_draining = sched->is_draining,
     };
 
+    LIST_FOR_EACH(node, &sched->kept)
+    {
+        gauges.kept++;
+    }
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
         gauges.workers_ready += sched->workers[i].is_ready;
     }

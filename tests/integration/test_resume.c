@@ -122,6 +122,7 @@ START_TEST(what_nobody_comes_back_for_is_stopped_and_its_blocks_are_free)
     host_restart_daemon(host);
     host_wait_exactly(host, "workers_ready", 1);
     ck_assert_uint_gt(host_counter(host, "blocks_own"), 0);
+    ck_assert_uint_ge(host_counter(host, "requests_kept"), 1);
     host_wait_exactly(host, "blocks_own", 0);
     ck_assert_uint_eq(host_counter(host, "requests_orphaned"), 1);
     ck_assert_uint_eq(host_counter(host, "blocks_quarantined"), 0);
