@@ -488,10 +488,10 @@ bench_sharers(void)
                               {.name = "on"},
                               {.name = "3 kinds", .tuning = {.widens = 2}},
                               {.name = "all 128", .tuning = {.widens = 1}},
-                              {.name = "in turn", .tuning = {.sms_128 = UINT32_MAX}},
+                              {.name = "beside", .tuning = {.sms_128 = 1}},
                               {.name = "static", .tuning = {.static_percent = 100}},
                               {.name = "80+8", .tuning = {.static_percent = 80}},
-                              {.name = "cut 2", .tuning = {.cut_tiles = 2}},
+                              {.name = "cut 5", .tuning = {.cut_tiles = 5}},
                               {.name = "cut 8", .tuning = {.cut_tiles = 8}},
                               {.name = "unit 10", .tuning = {.unit_tiles = 10}}};
         uint32_t n = is_sweep ? sizeof(v) / sizeof(v[0]) : 2;
@@ -584,10 +584,10 @@ bench_zipf(double alpha, uint32_t batch, uint32_t tokens)
                           {.name = "on"},
                           {.name = "3 kinds", .tuning = {.widens = 2}},
                           {.name = "all 128", .tuning = {.widens = 1}},
-                          {.name = "in turn", .tuning = {.sms_128 = UINT32_MAX}},
+                          {.name = "beside", .tuning = {.sms_128 = 1}},
                           {.name = "static", .tuning = {.static_percent = 100}},
                           {.name = "95+4", .tuning = {.static_percent = 95, .tail_tiles = 4}},
-                          {.name = "cut 2", .tuning = {.cut_tiles = 2}},
+                          {.name = "cut 5", .tuning = {.cut_tiles = 5}},
                           {.name = "cut 8", .tuning = {.cut_tiles = 8}},
                           {.name = "80+8", .tuning = {.static_percent = 80}}};
     uint32_t n = is_sweep ? sizeof(v) / sizeof(v[0]) : 2;

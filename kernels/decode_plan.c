@@ -17,8 +17,8 @@
 #define LITTLE_STREAMS 4
 #define STATIC_PERCENT 90
 #define TAIL_TILES     8
-/* What writing the partials of a cut and starting the next costs, in tiles: by kind. */
-static const uint32_t cut_tiles[DECODE_KINDS] = {2, 5, 5};
+/* What writing the partials of a cut and starting the next costs, in tiles. */
+#define CUT_TILES 2
 /* A tile, by the time of a multiprocessor. */
 static const uint32_t tile_cost[DECODE_KINDS] = {10, 10, 13};
 /* Shares of multiprocessors that tiles of 128 rows may have beside others. */
@@ -157,7 +157,7 @@ static void
 cut_tape(struct decode_planner *p, const struct decode_plan_work *work, enum decode_kind kind,
          uint32_t percent, uint32_t ctas, uint32_t *n_units)
 {
-    const uint32_t cut = or_else(work->tuning.cut_tiles, cut_tiles[kind]);
+    const uint32_t cut = or_else(work->tuning.cut_tiles, CUT_TILES);
     uint64_t total = 0; /* cost: tiles, and a cut for each stream and each run */
     uint64_t done = 0;
     uint64_t end = 0; /* of the run in hand */
@@ -252,14 +252,14 @@ cost_of(const struct decode_planner *p, const struct decode_plan_work *work, enu
 
     for (uint32_t g = 0; g < p->groups->n_groups; g++) {
         const struct decode_group *group = &p->groups->groups[g];
-        tiles += group->kind == kind ? group->tiles + cut_tiles[kind] : 0;
+        tiles += group->kind == kind ? group->tiles + CUT_TILES : 0;
     }
     return tiles * work->Hkv * tile_cost[kind];
 }
 
-/* Multiprocessors for tiles of 128 rows.  Where others are needed as well, the two kernels run
- * beside each other, not one after the other: the first keeps the tensor cores busy, the others
- * mostly the memory.  A share in a few steps, since each is a graph of its own. */
+/* Multiprocessors for tiles of 128 rows: all, or, where others are needed as well and it is asked
+ * for, a share, so that the two kernels run beside each other: the first keeps the tensor cores
+ * busy, the others mostly the memory.  A share in a few steps, since each is a graph of its own. */
 static uint32_t
 sms_for_128(const struct decode_planner *p, const struct decode_plan_work *work)
 {
@@ -267,13 +267,12 @@ sms_for_128(const struct decode_planner *p, const struct decode_plan_work *work)
     uint64_t all = wide + cost_of(p, work, DECODE_ROWS_64) + cost_of(p, work, DECODE_ROWS_16);
     uint32_t share = 0;
 
-    if (wide == 0 || wide == all || work->tuning.sms_128 >= work->sm_count
-        || work->sm_count < 2 * SM_SHARES) {
+    if (work->tuning.sms_128 == 0 || wide == 0 || wide == all || work->sm_count < 2 * SM_SHARES) {
         return work->sm_count;
     }
     share = (uint32_t)((wide * SM_SHARES + all / 2) / all);
     share = share < 1 ? 1 : share < SM_SHARES ? share : SM_SHARES - 1;
-    return or_else(work->tuning.sms_128, work->sm_count * share / SM_SHARES);
+    return work->sm_count * share / SM_SHARES;
 }
 
 static bool

@@ -81,10 +81,10 @@ struct decode_tuning {
     uint32_t ctas_per_sm;    /* of DECODE_ROWS_16 and _64 */
     uint32_t static_percent; /* of every stream: dealt out beforehand, the rest in short units */
     uint32_t tail_tiles;     /* of those */
-    uint32_t sms_128;   /* multiprocessors for DECODE_ROWS_128 beside others; all: not beside */
-    uint32_t cut_tiles; /* what a cut costs beside its tiles, in tiles */
-    uint32_t joins;     /* 1: always a kernel of its own joins; 2: the last CTA, if it can */
-    uint32_t widens;    /* 1: all go with tiles of 128 rows, if there are; 2: 16 apart from 64 */
+    uint32_t sms_128;        /* 1: DECODE_ROWS_128 runs beside the others, by cost */
+    uint32_t cut_tiles;      /* what a cut costs beside its tiles, in tiles */
+    uint32_t joins;          /* 1: always a kernel of its own joins; 2: the last CTA, if it can */
+    uint32_t widens; /* 1: all go with tiles of 128 rows, if there are; 2: 16 apart from 64 */
 };
 
 struct decode_plan_work {

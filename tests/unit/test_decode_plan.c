@@ -244,6 +244,7 @@ START_TEST(every_row_sees_every_key_once_however_streams_are_cut)
                                             {.static_percent = 50, .tail_tiles = 2},
                                             {.joins = 1},
                                             {.widens = 1},
+                                            {.sms_128 = 1},
                                             {.widens = 2}};
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
