@@ -353,8 +353,8 @@ static const struct spoiled spoiled_offers[] = {
     {one_arena, "1 arenas with 1 file"},
     {no_arena, "0 arenas with 0 file"},
     {three_arenas, "3 arenas with 2 file"},
-    {three_fds, "2 file descriptors"},
-    {a_flood_of_fds, "2 file descriptors"},
+    {three_fds, "2 arenas with 3 file descriptors offered: 2 were asked for"},
+    {a_flood_of_fds, "or 3 file descriptors"},
     {kv_twice, "the KV arena is offered twice"},
     {unknown_kind, "unknown kind 7"},
     {absent_arena, "without being present"},
@@ -515,7 +515,7 @@ START_TEST(an_oversize_datagram_or_a_flood_of_fds_is_refused_at_every_stage)
         fd = bring_to(&w, stage, &creator);
         fake_send(fd, bytes, 10, flood, WORLD_FDS_MAX);
         world_turn(&w);
-        expect_refusal(&w, fd, "2 file descriptors");
+        expect_refusal(&w, fd, "or 3 file descriptors");
         leave(&w, creator);
 
         fd = bring_to(&w, stage, &creator); /* an empty datagram looks like the end */
