@@ -34,7 +34,7 @@ drop_old(struct kvasird *d, const struct corpus_result *result)
         (void)sched_unpin(d->sched, now_us, &result->old_key);
     }
     if (result->is_old_unused) {
-        (void)memo_forget(d->reader.registered, &result->old_key);
+        (void)memo_forget(d->reader.registered, MEMO_DOCUMENT, &result->old_key);
         (void)sched_forget(d->sched, now_us, 0, &result->old_key, false);
     }
     deliver(d);
@@ -289,7 +289,7 @@ corpus_warm(struct kvasird *d, struct call *call, const struct dockey *key,
             const Kvasir__V1__DocumentRef *ref)
 {
     Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
-    struct tokens *tokens = memo_find(d->reader.registered, key);
+    struct tokens *tokens = memo_find(d->reader.registered, MEMO_DOCUMENT, key);
     struct prompt_document document = {.key = *key, .tokens = tokens};
     struct registration registration = {
         .weight = ref->has_weight ? ref->weight : 1.0,

@@ -16,7 +16,7 @@
 static uint32_t
 forget_texts(struct kvasird *d, const struct dockey *key)
 {
-    struct tokens *tokens = memo_find(d->reader.registered, key);
+    struct tokens *tokens = memo_find(d->reader.registered, MEMO_DOCUMENT, key);
     uint32_t count = 0;
 
     if (tokens != NULL) {

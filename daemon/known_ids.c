@@ -61,7 +61,7 @@ known_ids(struct memo *memo, const void *salt, size_t salt_length, uint32_t voca
 
     if (count >= WORTH_IDS) {
         name = name_ids(salt, salt_length, ids, count);
-        *tokens_out = memo_find(memo, &name);
+        *tokens_out = memo_find(memo, MEMO_IDS, &name);
         if (*tokens_out != NULL && is_it(*tokens_out, salt, salt_length, ids, count)) {
             return ST_OK;
         }
@@ -70,7 +70,7 @@ known_ids(struct memo *memo, const void *salt, size_t salt_length, uint32_t voca
     TRY(segment_check_ids(vocab_size, ids, count));
     TRY(tokens_new(ids, count, tokens_out));
     if (count >= WORTH_IDS) {
-        (void)memo_put(memo, &name, *tokens_out); /* it only spares time */
+        (void)memo_put(memo, MEMO_IDS, &name, *tokens_out); /* it only spares time */
     }
     return ST_OK;
 }

@@ -93,7 +93,7 @@ listing_get(struct kvasird *d, struct call *call, const struct dockey *key)
 {
     Kvasir__V1__DocumentInfo reply;
     struct kvpool_doc_info info;
-    struct tokens *tokens = memo_find(d->reader.registered, key);
+    struct tokens *tokens = memo_find(d->reader.registered, MEMO_DOCUMENT, key);
     const struct sched_blamed *blamed = find_quarantined(d, key);
 
     if (blamed != NULL) {

@@ -9,7 +9,10 @@
 #include "common/mem.h"
 
 struct entry {
-    struct dockey name;
+    struct identity {
+        enum memo_kind kind;
+        struct dockey name;
+    } identity;
     struct htab_node by_name;
     struct list_node age; /* the least recently used first */
     struct tokens *tokens;
@@ -27,8 +30,11 @@ struct memo {
 static bool
 name_equal(const struct htab_node *node, const void *key)
 {
-    return memcmp(HTAB_ENTRY(node, const struct entry, by_name)->name.bytes, key, DOCKEY_BYTES)
-           == 0;
+    const struct identity *have = &HTAB_ENTRY(node, const struct entry, by_name)->identity;
+    const struct identity *wanted = (const struct identity *)key;
+
+    return have->kind == wanted->kind
+           && memcmp(have->name.bytes, wanted->name.bytes, DOCKEY_BYTES) == 0;
 }
 
 enum status
@@ -78,9 +84,10 @@ memo_destroy(struct memo **memo)
 
 /* The caller holds the lock. */
 static struct entry *
-find_and_touch(struct memo *memo, const struct dockey *name)
+find_and_touch(struct memo *memo, enum memo_kind kind, const struct dockey *name)
 {
-    struct htab_node *node = htab_find(&memo->names, dockey_hash(name), name->bytes);
+    struct identity wanted = {kind, *name};
+    struct htab_node *node = htab_find(&memo->names, dockey_hash(name), &wanted);
     struct entry *entry;
 
     if (node == NULL) {
@@ -93,13 +100,13 @@ find_and_touch(struct memo *memo, const struct dockey *name)
 }
 
 struct tokens *
-memo_find(struct memo *memo, const struct dockey *name)
+memo_find(struct memo *memo, enum memo_kind kind, const struct dockey *name)
 {
     struct tokens *tokens = NULL;
     struct entry *entry;
 
     (void)pthread_mutex_lock(&memo->lock);
-    entry = find_and_touch(memo, name);
+    entry = find_and_touch(memo, kind, name);
     if (entry != NULL) {
         tokens = tokens_acquire(entry->tokens);
         memo->stats.hits++;
@@ -112,7 +119,8 @@ memo_find(struct memo *memo, const struct dockey *name)
 
 /* The caller holds the lock. */
 static enum status
-add(struct memo *memo, const struct dockey *name, struct tokens *tokens, size_t bytes)
+add(struct memo *memo, enum memo_kind kind, const struct dockey *name, struct tokens *tokens,
+    size_t bytes)
 {
     struct entry *entry = mem_zalloc(1, sizeof(*entry));
 
@@ -120,7 +128,7 @@ add(struct memo *memo, const struct dockey *name, struct tokens *tokens, size_t 
         mem_free(entry);
         return ERR(ST_NO_MEMORY, "no memory for a memo's entry");
     }
-    entry->name = *name;
+    entry->identity = (struct identity){kind, *name};
     entry->tokens = tokens_acquire(tokens);
     entry->bytes = bytes;
     list_push_back(&memo->ages, &entry->age);
@@ -130,7 +138,7 @@ add(struct memo *memo, const struct dockey *name, struct tokens *tokens, size_t 
 }
 
 enum status
-memo_put(struct memo *memo, const struct dockey *name, struct tokens *tokens)
+memo_put(struct memo *memo, enum memo_kind kind, const struct dockey *name, struct tokens *tokens)
 {
     size_t bytes = sizeof(struct entry) + tokens_count(tokens) * sizeof(uint32_t);
     enum status st = ST_OK;
@@ -140,24 +148,24 @@ memo_put(struct memo *memo, const struct dockey *name, struct tokens *tokens)
                    memo->bytes_max);
     }
     (void)pthread_mutex_lock(&memo->lock);
-    if (find_and_touch(memo, name) == NULL) {
+    if (find_and_touch(memo, kind, name) == NULL) {
         while (memo->stats.bytes + bytes > memo->bytes_max) {
             drop(memo, LIST_ENTRY(memo->ages.next, struct entry, age));
             memo->stats.evicted++;
         }
-        st = add(memo, name, tokens, bytes);
+        st = add(memo, kind, name, tokens, bytes);
     }
     (void)pthread_mutex_unlock(&memo->lock);
     return st;
 }
 
 bool
-memo_forget(struct memo *memo, const struct dockey *name)
+memo_forget(struct memo *memo, enum memo_kind kind, const struct dockey *name)
 {
     struct entry *entry;
 
     (void)pthread_mutex_lock(&memo->lock);
-    entry = find_and_touch(memo, name);
+    entry = find_and_touch(memo, kind, name);
     if (entry != NULL) {
         drop(memo, entry);
     }

@@ -75,7 +75,7 @@ encode(struct work *work, enum text_kind kind, const struct template_document *t
     struct dockey name;
 
     TRY(name_text(reader, kind, text, &name));
-    *tokens_out = memo_find(reader->memo, &name);
+    *tokens_out = memo_find(reader->memo, MEMO_TEXT, &name);
     if (*tokens_out != NULL) {
         return ST_OK;
     }
@@ -84,7 +84,7 @@ encode(struct work *work, enum text_kind kind, const struct template_document *t
             : template_encode_raw(reader->tokenizer, work->scratch, text->text, text->text_length,
                                   &ids, &count));
     TRY(tokens_new(ids, count, tokens_out));
-    (void)memo_put(reader->memo, &name, *tokens_out); /* it only spares time */
+    (void)memo_put(reader->memo, MEMO_TEXT, &name, *tokens_out); /* it only spares time */
     return ST_OK;
 }
 

@@ -37,13 +37,13 @@ registry_put(struct memo *memo, const struct registry_scope *scope, const char *
 {
     struct dockey name;
 
-    TRY(memo_put(memo, key, tokens));
+    TRY(memo_put(memo, MEMO_DOCUMENT, key, tokens));
     if (id == NULL) {
         return ST_OK;
     }
     TRY(registry_name(scope, id, &name));
-    (void)memo_forget(memo, &name); /* putting only refreshes what is there */
-    return memo_put(memo, &name, tokens);
+    (void)memo_forget(memo, MEMO_DOCUMENT, &name); /* putting only refreshes what is there */
+    return memo_put(memo, MEMO_DOCUMENT, &name, tokens);
 }
 
 static enum status
@@ -65,7 +65,7 @@ enum status
 registry_find(struct memo *memo, const struct registry_scope *scope, const struct dockey *key,
               struct tokens **tokens_out)
 {
-    struct tokens *tokens = memo_find(memo, key);
+    struct tokens *tokens = memo_find(memo, MEMO_DOCUMENT, key);
     struct dockey own;
     enum status st;
 
@@ -93,7 +93,7 @@ registry_find_id(struct memo *memo, const struct registry_scope *scope, const ch
     enum status st;
 
     TRY(registry_name(scope, id, &name));
-    tokens = memo_find(memo, &name);
+    tokens = memo_find(memo, MEMO_DOCUMENT, &name);
     if (tokens == NULL) {
         return ERR(ST_NOT_FOUND, "document id %.64s: not registered, or forgotten since", id);
     }

@@ -277,7 +277,7 @@ static void
 warm_document(struct kvasird *d, struct call *call, const struct dockey *key)
 {
     struct prompt prompt = {0};
-    struct tokens *tokens = memo_find(d->reader.registered, key);
+    struct tokens *tokens = memo_find(d->reader.registered, MEMO_DOCUMENT, key);
 
     if (tokens == NULL) {
         service_reply_status(d, call, ST_NOT_FOUND, "the document is not registered");
@@ -298,7 +298,8 @@ static enum status
 pin_document(struct kvasird *d, const struct dockey *key, uint64_t ttl_us)
 {
     enum status st = sched_pin(d->sched, clock_now_us(), key, ttl_us);
-    struct tokens *tokens = st == ST_NOT_FOUND ? memo_find(d->reader.registered, key) : NULL;
+    struct tokens *tokens =
+        st == ST_NOT_FOUND ? memo_find(d->reader.registered, MEMO_DOCUMENT, key) : NULL;
 
     if (tokens == NULL) {
         return st;

@@ -25,7 +25,7 @@ put(struct memo *memo, uint8_t name, uint32_t count)
     struct tokens *tokens;
 
     ck_assert_int_eq(tokens_new(ids, count, &tokens), ST_OK);
-    ck_assert_int_eq(memo_put(memo, &key, tokens), ST_OK);
+    ck_assert_int_eq(memo_put(memo, MEMO_DOCUMENT, &key, tokens), ST_OK);
     tokens_release(&tokens);
 }
 
@@ -33,7 +33,7 @@ static bool
 has(struct memo *memo, uint8_t name)
 {
     struct dockey key = name_of(name);
-    struct tokens *tokens = memo_find(memo, &key);
+    struct tokens *tokens = memo_find(memo, MEMO_DOCUMENT, &key);
     bool is_there = tokens != NULL;
 
     ck_assert(!is_there || tokens_ids(tokens)[0] == name);
@@ -58,6 +58,30 @@ START_TEST(a_full_memo_drops_the_least_recently_used)
 }
 END_TEST
 
+START_TEST(what_one_kind_of_name_holds_another_does_not_find)
+{
+    struct memo *memo;
+    struct tokens *tokens;
+    uint32_t ids[1] = {7};
+    struct dockey name = name_of(5);
+
+    ck_assert_int_eq(memo_new(4096, &memo), ST_OK);
+    ck_assert_int_eq(tokens_new(ids, 1, &tokens), ST_OK);
+    ck_assert_int_eq(memo_put(memo, MEMO_IDS, &name, tokens), ST_OK);
+    tokens_release(&tokens);
+    ck_assert_ptr_null(memo_find(memo, MEMO_TEXT, &name));
+    ck_assert(!memo_forget(memo, MEMO_TEXT, &name));
+    put(memo, 5, 1); /* a document of the same name is one more entry */
+    ck_assert_uint_eq(memo_stats(memo).entries, 2);
+    ck_assert(has(memo, 5));
+    tokens = memo_find(memo, MEMO_IDS, &name);
+    ck_assert_ptr_nonnull(tokens);
+    ck_assert_uint_eq(tokens_ids(tokens)[0], 7);
+    tokens_release(&tokens);
+    memo_destroy(&memo);
+}
+END_TEST
+
 START_TEST(ids_larger_than_the_memo_are_refused_and_a_forgotten_name_is_gone)
 {
     struct memo *memo;
@@ -67,11 +91,11 @@ START_TEST(ids_larger_than_the_memo_are_refused_and_a_forgotten_name_is_gone)
 
     ck_assert_int_eq(memo_new(512, &memo), ST_OK);
     ck_assert_int_eq(tokens_new(ids, 256, &tokens), ST_OK);
-    ck_assert_int_eq(memo_put(memo, &key, tokens), ST_NO_MEMORY);
+    ck_assert_int_eq(memo_put(memo, MEMO_DOCUMENT, &key, tokens), ST_NO_MEMORY);
     tokens_release(&tokens);
     put(memo, 9, 10);
-    ck_assert(memo_forget(memo, &key));
-    ck_assert(!memo_forget(memo, &key));
+    ck_assert(memo_forget(memo, MEMO_DOCUMENT, &key));
+    ck_assert(!memo_forget(memo, MEMO_DOCUMENT, &key));
     ck_assert(!has(memo, 9));
     memo_destroy(&memo);
 }
@@ -165,5 +189,6 @@ END_TEST
 
 CHECK_MAIN("ingest", a_full_memo_drops_the_least_recently_used,
            ids_larger_than_the_memo_are_refused_and_a_forgotten_name_is_gone,
+           what_one_kind_of_name_holds_another_does_not_find,
            every_job_comes_back_once_with_its_own_result,
            more_jobs_than_the_limit_are_refused_by_name)

@@ -435,7 +435,7 @@ START_TEST(a_registered_document_is_found_by_its_name_within_its_salt_only)
     raw.request.salt.len = 3;
     expect_not_found(&rig, &raw);
     /* What was forgotten by its key is not found by its name. */
-    ck_assert(memo_forget(rig.reader.registered, &key));
+    ck_assert(memo_forget(rig.reader.registered, MEMO_DOCUMENT, &key));
     raw.segment.has_document_key = false;
     raw.segment.document_id = name;
     raw.request.salt.len = 4;
