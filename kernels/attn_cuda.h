@@ -72,6 +72,7 @@ struct decode_device_plan {
     uint32_t rows_max;
     bool joins_in_kernel;
     bool is_first;     /* launch after begin_step: not to start early */
+    bool is_building;  /* documents' keys are written in this step: no launch starts early */
     bool is_unrotated; /* for measurements: attends with raw Q, which is wrong */
 };
 

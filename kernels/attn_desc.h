@@ -13,6 +13,7 @@
 #ifndef KERNELS_ATTN_DESC_H
 #define KERNELS_ATTN_DESC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/kv_layout.h"
@@ -64,6 +65,8 @@ struct attn_step {
     struct kv_layout layout;
     const double *inv_freq; /* [D/2], in the device's memory */
     float rope_scale;
+    bool is_building; /* rows of documents are among them: their keys may be read only after this
+                         layer's rope_append, not ahead of it */
 };
 
 #ifdef __cplusplus

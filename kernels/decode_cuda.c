@@ -240,6 +240,7 @@ decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
     d->plan.joins_in_kernel = plan.joins_in_kernel;
     d->plan.is_unrotated = d->is_unrotated;
     d->plan.is_first = true;
+    d->plan.is_building = step->is_building;
     return ST_OK;
 }
 
@@ -264,5 +265,6 @@ decode_cuda_shape(const struct decode_cuda *decode)
         assert(plan->ctas[k] < 1u << 9);
         shape |= plan->ctas[k] << (3 + 9 * k);
     }
+    shape |= (uint32_t)plan->is_building << 30;
     return plan->n_rows > 0 ? shape : 0;
 }

@@ -50,8 +50,9 @@ struct Launches {
             return ST_OK;
         }
         // What begin_step enqueued is visible to a kernel that waited for it, not to one that
-        // started early: the first launch of a step is an ordinary one.
-        const bool is_early = args.follows || !plan.is_first;
+        // started early: the first launch of a step is an ordinary one.  So are all of a step that
+        // writes documents' keys, since keys are fetched before the wait.
+        const bool is_early = args.follows || !(plan.is_first || plan.is_building);
 
         left--;
         args.leads = left > 0;

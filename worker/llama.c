@@ -452,7 +452,8 @@ begin_step(const struct llama *llama, const struct llama_step *step)
                                                    .H = llama->desc.H,
                                                    .layout = llama->desc.layout,
                                                    .inv_freq = llama->desc.inv_freq,
-                                                   .rope_scale = llama->desc.rope_scale});
+                                                   .rope_scale = llama->desc.rope_scale,
+                                                   .is_building = step->is_building});
 }
 
 /* Rows of every bucket, on operands like a step's: zeros would take less power. */

@@ -69,6 +69,7 @@ struct llama_step {
     uint32_t n_block_ids;
     const uint32_t *logit_rows; /* [n_logits] */
     uint32_t n_logits;
+    bool is_building; /* some rows are of documents, which others of the step may read */
 };
 
 /* Allocates every buffer for rows_max rows.  ST_INVALID: the layout or the type of the weights does

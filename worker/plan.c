@@ -254,6 +254,7 @@ plan_step(struct plan *plan, const struct list_node *order, plan_find_build_fn f
             plan->step.n_single = plan->step.n_seqs;
         }
     }
+    plan->step.is_building = plan->rows_built > 0;
     assert(plan->step.n_rows == total);
     return total;
 }

@@ -267,5 +267,6 @@ upkeep_erase(struct upkeep *upkeep, const uint32_t *blocks, size_t count)
 enum status
 upkeep_wipe(struct upkeep *upkeep, const uint32_t *blocks, size_t count)
 {
+    upkeep->has_enqueued |= count > 0;
     return fill(upkeep, blocks, count, upkeep->is_poisoning ? 0xff : 0);
 }

@@ -18,6 +18,7 @@
 static char calls[CALLS_MAX];
 static size_t n_calls;
 static uint64_t pairs_most, segs_most;
+static uint32_t n_building;
 static struct ops real;
 
 static void
@@ -43,6 +44,7 @@ hear_begin_step(const struct ops *ops, struct attn_step step)
     uint64_t pairs = 0, segs = 0;
 
     note('P');
+    n_building += step.is_building;
     count_pairs(step.prefill, step.n_prefill, &pairs, &segs);
     count_pairs(step.decode, step.n_decode, &pairs, &segs);
     pairs_most = pairs > pairs_most ? pairs : pairs_most;
@@ -80,6 +82,7 @@ forget_calls(void)
     n_calls = 0;
     calls[0] = '\0';
     pairs_most = segs_most = 0;
+    n_building = 0;
 }
 
 static struct rig *
@@ -117,6 +120,7 @@ START_TEST(the_next_step_is_sent_before_the_tokens_of_this_one_are_there)
                             "RSPW"
                             "RSPW"
                             "RSW");
+    ck_assert_uint_eq(n_building, 1); /* only the first one writes keys of documents */
     ck_assert_uint_eq(rig->heard[1].n_ids, 4);
     abc_free(&abc);
     rig_destroy(&rig);
