@@ -40,7 +40,21 @@ check_record(const struct host *host, const struct tier_doc *doc, uint32_t index
     HOLDS(catalog_lender(host->config.catalog, doc->run->ids[index]) == 0);
 }
 
-/* Documents out of the index are in use and in no list: their places are what is left over. */
+static void
+check_detached(const struct host *host, bool *is_owned)
+{
+    LIST_FOR_EACH(node, &host->detached)
+    {
+        const struct tier_doc *doc = LIST_ENTRY(node, const struct tier_doc, link);
+
+        HOLDS(!doc->is_indexed && (doc->readers > 0 || doc->writing != NULL));
+        check_ids(host, is_owned, doc->run->ids, doc->run->count);
+        if (doc->writing != NULL) {
+            check_ids(host, is_owned, doc->writing->ids, doc->writing->count);
+        }
+    }
+}
+
 void
 tier_host_check(const struct tier *tier)
 {
@@ -75,6 +89,7 @@ tier_host_check(const struct tier *tier)
         HOLDS(run->fence == 0 && run->erasure != 0);
         check_ids(host, is_owned, run->ids, run->count);
     }
+    check_detached(host, is_owned);
     check_ids(host, is_owned, host->places.free_ids, host->places.free_count);
     mem_free(is_owned);
 }
@@ -127,6 +142,7 @@ adopt_heads(struct host *host, bool *is_kept, uint32_t *blocks_out)
         *blocks_out += count;
         if (count == 0) {
             tier_host_detach(host, doc);
+            list_unlink(&doc->link);
             tier_host_free_doc(doc);
         }
     }

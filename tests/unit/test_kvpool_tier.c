@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool and a level below it: what is copied ahead, what an eviction in the middle means, and
  * what comes back. */
+#include <sys/mman.h>
+
+#include "kvpool/catalog.h"
 #include "kvpool/tier.h"
 #include "kvpool/tier_host.h"
 #include "tests/support/pool_fixture.h"
@@ -304,6 +307,39 @@ START_TEST(a_bad_copy_is_a_miss_and_is_made_anew)
 }
 END_TEST
 
+/* A catalog has block 1 of "a" and no block 0: the place is free, and nothing of "a" is left. */
+START_TEST(a_copy_without_a_head_is_not_adopted)
+{
+    struct catalog_pool shape = {.block_count = 4, .block_tokens = BLOCK_TOKENS};
+    struct tier_host_config config = {.places = 4, .block_tokens = BLOCK_TOKENS};
+    struct catalog_record record = {.key = named("a"), .n_tokens = 2 * BLOCK_TOKENS, .index = 1};
+    struct tier_put put = {
+        .key = named("b"), .n_tokens = BLOCK_TOKENS, .count = 1, .writer = WRITER};
+    uint64_t sum = 5;
+    uint32_t blocks = 1, place;
+    size_t bytes = catalog_bytes(&shape);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct tier_doc *written = NULL;
+    struct tier *tier = NULL;
+
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    ck_assert_int_eq(catalog_format(memory, &shape, &config.catalog), ST_OK);
+    catalog_write(config.catalog, 3, &record, NULL);
+    catalog_seal(config.catalog, 3, 0, sum);
+    ck_assert_int_eq(tier_host_new(&config, &tier), ST_OK);
+    ck_assert_int_eq(tier_host_adopt(tier, NULL, NULL, &blocks), ST_OK);
+    ck_assert_uint_eq(blocks, 0);
+    tier->ops->check(tier);
+    ck_assert_uint_eq(tier->ops->put(tier, &put, &place, &written), 1);
+    tier->ops->put_end(tier, written, 1, &sum, 0);
+    ck_assert(tier->ops->remove(tier, &put.key));
+    tier->ops->check(tier);
+    tier->ops->destroy(&tier);
+    catalog_close(&config.catalog);
+    (void)munmap(memory, bytes);
+}
+END_TEST
+
 START_TEST(every_policy_says_who_goes_next_as_it_then_does)
 {
     for (size_t p = 0; evict_policy_names[p] != NULL; p++) {
@@ -346,4 +382,5 @@ CHECK_MAIN("kvpool_tier", nothing_is_copied_while_there_is_room,
            forgetting_a_document_forgets_its_copy_wherever_the_document_is,
            what_is_erased_is_nobodys_until_it_is_overwritten,
            places_that_held_a_document_long_ago_are_overwritten_too,
-           a_bad_copy_is_a_miss_and_is_made_anew, every_policy_says_who_goes_next_as_it_then_does)
+           a_bad_copy_is_a_miss_and_is_made_anew, a_copy_without_a_head_is_not_adopted,
+           every_policy_says_who_goes_next_as_it_then_does)
