@@ -62,10 +62,14 @@ forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetReques
         return;
     }
     uint64_t id = call->id; /* a lost client's call ends while others are told */
-    uint32_t texts = forget_texts(d, &key);
+    uint32_t texts = 0;
 
-    call->texts_forgotten = texts;
     st = sched_forget(d->sched, clock_now_us(), id, &key, request->abort);
+    /* What is refused is asked for again, by a name that must still mean something then. */
+    if (st == ST_OK || st == ST_NOT_FOUND || st == ST_UNAVAILABLE) {
+        texts = forget_texts(d, &key);
+    }
+    call->texts_forgotten = texts;
     if (st == ST_OK && sched_is_forgetting(d->sched, id)) {
         deliver(d);
         return;
@@ -75,7 +79,7 @@ forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetReques
     if (call == NULL) {
         return;
     }
-    if (st != ST_OK && (st == ST_NO_MEMORY || texts == 0)) {
+    if (st != ST_OK && texts == 0) {
         service_reply_status(d, call, st, status_detail());
         return;
     }
