@@ -208,6 +208,22 @@ sched_end_holds(struct sched *sched, uint64_t now_us)
     return next_us;
 }
 
+/* What it has read of a document, or copied from; NULL: nothing. */
+static const struct kvpool_doc *
+read_of(const struct session *session, const struct dockey *key)
+{
+    for (uint32_t i = 0; i < session->want_count; i++) {
+        const struct kvpool_want *want = &session->wants[i];
+
+        if (want->doc != NULL && memcmp(&want->key, key, sizeof(*key)) == 0) {
+            return want->doc;
+        }
+    }
+    return NULL;
+}
+
+/* Only of what it has read: else a request that encodes all by itself would make the next one tell
+ * what others have left here. */
 void
 sched_note_uses(struct sched *sched, const struct session *session)
 {
@@ -215,9 +231,10 @@ sched_note_uses(struct sched *sched, const struct session *session)
                          && i < session->prompt.document_count;
          i++) {
         const struct prompt_document *document = &session->prompt.documents[i];
-        const struct kvpool_doc *doc = kvpool_find(sched->pool, &document->key);
+        const struct kvpool_doc *doc =
+            document->is_shared ? read_of(session, &document->key) : NULL;
 
-        if (document->is_shared && doc != NULL) {
+        if (doc != NULL) {
             struct use_name name = {sched_tenant_hash(sched_share_name(session->share)),
                                     document->key};
 

@@ -165,6 +165,38 @@ START_TEST(a_document_that_others_have_brought_back_is_a_first_use_again)
 }
 END_TEST
 
+/* It has encoded the document for itself: what others have left is still not for it to know. */
+START_TEST(a_request_that_reads_nothing_of_the_pool_is_no_use)
+{
+    static const enum reuse_mode modes[] = {REUSE_NONE, REUSE_PREFIX};
+    struct dockey key = world_doc_key(120900);
+    uint32_t docs[] = {96001, 120900};
+
+    for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
+        struct world *world = new_world(true);
+        uint64_t id;
+
+        (void)ask(world, "victim", 120900);
+        id = world_submit(world, (struct world_ask){.docs = docs,
+                                                    .doc_count = 2,
+                                                    .query = 3,
+                                                    .max_tokens = 2,
+                                                    .tenant = "spy",
+                                                    .is_shared = true,
+                                                    .reuse = modes[m]});
+        for (int i = 0; i < 1000 && !world_get(world, id)->is_ended; i++) {
+            (void)world_step(world, 0);
+            world_pass(world, STEP_US);
+        }
+        ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+        ck_assert(world_get(world, id)->is_ended);
+        ck_assert(!sched_has_used(world_sched(world), "spy", &key));
+        ck_assert(sched_has_used(world_sched(world), "victim", &key));
+        world_destroy(world);
+    }
+}
+END_TEST
+
 START_TEST(usage_does_not_tell_either)
 {
     struct world *world = new_world(true);
@@ -220,4 +252,5 @@ END_TEST
 CHECK_MAIN("sched_hold", a_first_use_does_not_tell_whether_others_have_used_a_document,
            the_second_use_is_as_fast_as_the_document_is_there,
            a_document_that_others_have_brought_back_is_a_first_use_again,
-           usage_does_not_tell_either, one_that_is_held_ends_like_any_other)
+           a_request_that_reads_nothing_of_the_pool_is_no_use, usage_does_not_tell_either,
+           one_that_is_held_ends_like_any_other)
