@@ -25,8 +25,9 @@ sched_pace_note(struct sched *sched, const struct session *session, uint64_t now
 {
     struct pace *pace = &sched->pace;
 
-    if (session_is_warm(session) || session->sent_count == 0 || session->admitted_us == 0) {
-        return;
+    if (session_is_warm(session) || session->sent_count == 0 || session->admitted_us == 0
+        || session->hold_until_us != 0) {
+        return; /* of one that was held the time says how long */
     }
     pace->answers++;
     /* In sixteenths, so that small numbers do not round to nothing. */
