@@ -609,13 +609,13 @@ hub_call(struct hub *hub, const struct hub_call *from, uint64_t *id_out)
         return ERR(ST_NO_MEMORY, "no memory for a call");
     }
     st = wire_pack(&call->payload, from->request == NULL ? &empty.base : from->request);
-    if (st == ST_OK && call->payload.length > WIRE_CLIENT_BYTES_MAX) {
-        st = ERR(ST_INVALID, "request of %zu bytes: at most %u are taken", call->payload.length,
-                 WIRE_CLIENT_BYTES_MAX);
-    }
     if (st == ST_OK && from->method == METHOD_GENERATE && from->request != NULL) {
         st = retry_begin(&call->retry, hub->config.retry_ms,
                          (const Kvasir__V1__GenerateRequest *)from->request, &call->payload);
+    }
+    if (st == ST_OK && call->payload.length > WIRE_CLIENT_BYTES_MAX) {
+        st = ERR(ST_INVALID, "request of %zu bytes: at most %u are taken", call->payload.length,
+                 WIRE_CLIENT_BYTES_MAX);
     }
     if (st != ST_OK) {
         call_destroy(call);

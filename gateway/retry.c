@@ -78,5 +78,11 @@ retry_prepare(struct retry *retry, struct wire_buffer *payload)
     retry->at_us = 0;
     payload->length = retry->request_bytes;
     resume_fill(&retry->resume, &wire, &more);
-    return append(payload, &more);
+    TRY(append(payload, &more));
+    /* kvasird ends the connection, which all calls share, at a frame that is larger. */
+    return payload->length <= WIRE_CLIENT_BYTES_MAX
+               ? ST_OK
+               : ERR(ST_NO_MEMORY,
+                     "to go on the request would need %zu bytes: at most %u are taken",
+                     payload->length, WIRE_CLIENT_BYTES_MAX);
 }
