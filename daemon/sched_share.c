@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fair share: whose turn it is among tenants.
  *
- * Start-time fair queueing.  Virtual time is the turn of whoever came in last.  A request's turn is
+ * Start-time fair queueing.  Virtual time is the turn of whoever came in last, but never behind one
+ * that still waits: else who comes in out of turn would put everyone new behind those he has passed.
+ * A request's turn is
  * virtual time or the end of its tenant's request before it, whichever is later; it ends its cost
  * over the tenant's weight after that.  Cost is the tokens that it may make the machine compute:
  * what of its documents is not resident, its query, its answer.  So of tenants that all have
@@ -143,14 +145,32 @@ sched_take_place(struct sched *sched, struct session *session)
     }
 }
 
+/* The session comes in; it is still among those that wait. */
+static void
+advance_turn(struct sched *sched, const struct session *session)
+{
+    struct list_node *first = sched->waiting.next;
+    uint64_t turn = session->turn;
+
+    if (first == &session->age_link) {
+        first = first->next;
+    }
+    if (first != &sched->waiting && LIST_ENTRY(first, struct session, age_link)->turn < turn) {
+        turn = LIST_ENTRY(first, struct session, age_link)->turn;
+    }
+    if (turn > sched->turn) {
+        sched->turn = turn;
+    }
+}
+
 void
 sched_leave_place(struct sched *sched, struct session *session, bool has_come_in)
 {
     if (session->share != NULL) {
         assert(session->share->waiting > 0);
         session->share->waiting--;
-        if (has_come_in && session->turn > sched->turn) {
-            sched->turn = session->turn;
+        if (has_come_in) {
+            advance_turn(sched, session);
         }
     }
 }

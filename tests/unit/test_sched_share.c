@@ -216,8 +216,38 @@ START_TEST(a_request_that_does_not_fit_yet_is_still_passed_a_bounded_number_of_t
 }
 END_TEST
 
+/* One of the flood goes first for its priority; the flood's own turn is no later for that, and so
+ * neither is the turn of who comes then. */
+START_TEST(who_comes_in_out_of_turn_sets_no_new_tenant_behind_those_it_has_passed)
+{
+    static const struct {
+        uint32_t flood, urgent;
+    } table[] = {{500, 1}, {500, 5}, {20, 1}, {SEQS, 1}};
+
+    for (size_t row = 0; row < sizeof(table) / sizeof(table[0]); row++) {
+        struct world *world = world_new(machine());
+        uint64_t calm;
+
+        flood(world, "flood", 1, SEQS + table[row].flood);
+        for (uint32_t i = 0; i < table[row].urgent; i++) {
+            (void)world_submit(
+                world, (struct world_ask){
+                           .query = 5, .max_tokens = TOKENS, .tenant = "flood", .priority = 1});
+        }
+        (void)world_run(world, TOKENS + 2); /* those in front are done, the urgent are in */
+        calm = submit(world, "calm", 1);
+        (void)world_run(world, 2 * TOKENS + 4);
+        ck_assert(world_get(world, calm)->is_ended);
+        ck_assert_int_eq(world_get(world, calm)->end, SCHED_END_OK);
+        world_run(world, 100000);
+        world_destroy(world);
+    }
+}
+END_TEST
+
 CHECK_MAIN("sched_share", a_flood_delays_nobody_else_by_more_than_the_answers_that_run,
            a_calm_tenant_beside_a_flood_is_as_fast_as_beside_a_single_request, work_goes_by_weight,
            quiet_times_are_not_saved_up, documents_to_encode_cost_their_tenant_its_turn,
            in_a_full_queue_a_flood_gives_way_to_others_and_not_to_itself,
-           a_request_that_does_not_fit_yet_is_still_passed_a_bounded_number_of_times)
+           a_request_that_does_not_fit_yet_is_still_passed_a_bounded_number_of_times,
+           who_comes_in_out_of_turn_sets_no_new_tenant_behind_those_it_has_passed)
