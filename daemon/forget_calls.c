@@ -11,20 +11,20 @@
 
 #include "kvasir/v1/documents.pb-c.h"
 
-/* Ids of the document, under whatever name.  What was never registered may be known as a text too,
- * but nobody knows which; those go as they are used least. */
+/* Its registration goes, under whatever name, and its ids as a known text.  Others' registrations
+ * of the same ids stay, and the texts are not counted, since they are everybody's: the count must
+ * not tell what others have sent.  What was never registered may be known as a text too, but nobody
+ * knows which; those go as they are used least. */
 static uint32_t
 forget_texts(struct kvasird *d, const struct dockey *key)
 {
     struct tokens *tokens = memo_find(d->reader.registered, MEMO_DOCUMENT, key);
-    uint32_t count = 0;
 
     if (tokens != NULL) {
-        count += memo_forget_ids(d->reader.registered, tokens);
-        count += memo_forget_ids(d->reader.memo, tokens);
+        (void)memo_forget_ids(d->reader.memo, tokens);
         tokens_release(&tokens);
     }
-    return count + corpus_forget(d->corpus, key);
+    return registry_forget(d->reader.registered, key) + corpus_forget(d->corpus, key);
 }
 
 static void

@@ -13,6 +13,7 @@ struct entry {
         enum memo_kind kind;
         struct dockey name;
     } identity;
+    struct dockey alias_of; /* its own name if it is none */
     struct htab_node by_name;
     struct list_node age; /* the least recently used first */
     struct tokens *tokens;
@@ -119,16 +120,18 @@ memo_find(struct memo *memo, enum memo_kind kind, const struct dockey *name)
 
 /* The caller holds the lock. */
 static enum status
-add(struct memo *memo, enum memo_kind kind, const struct dockey *name, struct tokens *tokens,
-    size_t bytes)
+add(struct memo *memo, const struct identity *identity, const struct dockey *alias_of,
+    struct tokens *tokens, size_t bytes)
 {
     struct entry *entry = mem_zalloc(1, sizeof(*entry));
 
-    if (entry == NULL || htab_insert(&memo->names, dockey_hash(name), &entry->by_name) != ST_OK) {
+    if (entry == NULL
+        || htab_insert(&memo->names, dockey_hash(&identity->name), &entry->by_name) != ST_OK) {
         mem_free(entry);
         return ERR(ST_NO_MEMORY, "no memory for a memo's entry");
     }
-    entry->identity = (struct identity){kind, *name};
+    entry->identity = *identity;
+    entry->alias_of = *alias_of;
     entry->tokens = tokens_acquire(tokens);
     entry->bytes = bytes;
     list_push_back(&memo->ages, &entry->age);
@@ -140,6 +143,14 @@ add(struct memo *memo, enum memo_kind kind, const struct dockey *name, struct to
 enum status
 memo_put(struct memo *memo, enum memo_kind kind, const struct dockey *name, struct tokens *tokens)
 {
+    return memo_put_alias(memo, kind, name, name, tokens);
+}
+
+enum status
+memo_put_alias(struct memo *memo, enum memo_kind kind, const struct dockey *alias,
+               const struct dockey *name, struct tokens *tokens)
+{
+    struct identity identity = {kind, *alias};
     size_t bytes = sizeof(struct entry) + tokens_count(tokens) * sizeof(uint32_t);
     enum status st = ST_OK;
 
@@ -148,12 +159,12 @@ memo_put(struct memo *memo, enum memo_kind kind, const struct dockey *name, stru
                    memo->bytes_max);
     }
     (void)pthread_mutex_lock(&memo->lock);
-    if (find_and_touch(memo, kind, name) == NULL) {
+    if (find_and_touch(memo, kind, alias) == NULL) {
         while (memo->stats.bytes + bytes > memo->bytes_max) {
             drop(memo, LIST_ENTRY(memo->ages.next, struct entry, age));
             memo->stats.evicted++;
         }
-        st = add(memo, kind, name, tokens, bytes);
+        st = add(memo, &identity, name, tokens, bytes);
     }
     (void)pthread_mutex_unlock(&memo->lock);
     return st;
@@ -171,6 +182,26 @@ memo_forget(struct memo *memo, enum memo_kind kind, const struct dockey *name)
     }
     (void)pthread_mutex_unlock(&memo->lock);
     return entry != NULL;
+}
+
+uint32_t
+memo_forget_aliases(struct memo *memo, enum memo_kind kind, const struct dockey *name)
+{
+    uint32_t count = 0;
+
+    (void)pthread_mutex_lock(&memo->lock);
+    LIST_FOR_EACH_SAFE(node, &memo->ages)
+    {
+        struct entry *entry = LIST_ENTRY(node, struct entry, age);
+
+        if (entry->identity.kind == kind
+            && memcmp(entry->alias_of.bytes, name->bytes, DOCKEY_BYTES) == 0) {
+            drop(memo, entry);
+            count++;
+        }
+    }
+    (void)pthread_mutex_unlock(&memo->lock);
+    return count;
 }
 
 uint32_t

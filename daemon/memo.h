@@ -36,8 +36,15 @@ struct tokens *memo_find(struct memo *memo, enum memo_kind kind, const struct do
 enum status memo_put(struct memo *memo, enum memo_kind kind, const struct dockey *name,
                      struct tokens *tokens);
 
+/* The same, under one more name of what is kept under `name`. */
+enum status memo_put_alias(struct memo *memo, enum memo_kind kind, const struct dockey *alias,
+                           const struct dockey *name, struct tokens *tokens);
+
 /* Drops a name; false if it was not there. */
 bool memo_forget(struct memo *memo, enum memo_kind kind, const struct dockey *name);
+
+/* Drops a name and its aliases; returns how many there were.  Looks at all of them. */
+uint32_t memo_forget_aliases(struct memo *memo, enum memo_kind kind, const struct dockey *name);
 
 /* Drops every name of these ids; returns how many there were.  Looks at all of them. */
 uint32_t memo_forget_ids(struct memo *memo, const struct tokens *tokens);

@@ -43,7 +43,13 @@ registry_put(struct memo *memo, const struct registry_scope *scope, const char *
     }
     TRY(registry_name(scope, id, &name));
     (void)memo_forget(memo, MEMO_DOCUMENT, &name); /* putting only refreshes what is there */
-    return memo_put(memo, MEMO_DOCUMENT, &name, tokens);
+    return memo_put_alias(memo, MEMO_DOCUMENT, &name, key, tokens);
+}
+
+uint32_t
+registry_forget(struct memo *memo, const struct dockey *key)
+{
+    return memo_forget_aliases(memo, MEMO_DOCUMENT, key);
 }
 
 static enum status

@@ -39,4 +39,7 @@ enum status registry_find(struct memo *memo, const struct registry_scope *scope,
 enum status registry_find_id(struct memo *memo, const struct registry_scope *scope, const char *id,
                              struct dockey *key_out, struct tokens **tokens_out);
 
+/* Drops a key and the names of it, not those that other salts have for the same ids; how many. */
+uint32_t registry_forget(struct memo *memo, const struct dockey *key);
+
 #endif

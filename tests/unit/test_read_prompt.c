@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "daemon/read_prompt.h"
+#include "daemon/registry.h"
 #include "model/gguf.h"
 #include "model/tiny_model.h"
 #include "tests/support/check_main.h"
@@ -444,6 +445,50 @@ START_TEST(a_registered_document_is_found_by_its_name_within_its_salt_only)
 }
 END_TEST
 
+/* The key of the text registered under this salt and the name "the name". */
+static struct dockey
+register_under(struct rig *rig, struct raw *raw, uint8_t *salt)
+{
+    static char name[] = "the name";
+    Kvasir__V1__RegisterRequest registration = KVASIR__V1__REGISTER_REQUEST__INIT;
+
+    raw->segment.id = name;
+    registration.document = &raw->segment;
+    registration.has_salt = true;
+    registration.salt = (ProtobufCBinaryData){.data = salt, .len = 1};
+    ck_assert_int_eq(read_message(rig, METHOD_REGISTER, &registration.base), ST_OK);
+    return rig->reading.prompt.documents[0].key;
+}
+
+START_TEST(forgetting_a_document_leaves_the_same_text_of_other_salts)
+{
+    struct rig rig;
+    struct raw raw;
+    uint8_t salts[2] = {'a', 'b'};
+    struct dockey a, b;
+
+    rig_open(&rig);
+    raw_init(&raw, "a text that two have");
+    a = register_under(&rig, &raw, &salts[0]);
+    b = register_under(&rig, &raw, &salts[1]);
+    ck_assert_int_ne(memcmp(a.bytes, b.bytes, DOCKEY_BYTES), 0);
+    ck_assert_uint_eq(memo_stats(rig.reader.registered).entries, 4);
+    ck_assert_uint_eq(registry_forget(rig.reader.registered, &a), 2); /* its key and its name */
+    ck_assert_uint_eq(memo_stats(rig.reader.registered).entries, 2);
+    ck_assert_uint_eq(registry_forget(rig.reader.registered, &a), 0);
+    raw.segment.text = NULL;
+    raw.segment.document_id = raw.segment.id;
+    raw.segment.id = NULL;
+    raw.request.has_salt = true;
+    raw.request.salt = (ProtobufCBinaryData){.data = &salts[0], .len = 1};
+    expect_not_found(&rig, &raw);
+    raw.request.salt.data = &salts[1];
+    ck_assert_int_eq(read_message(&rig, METHOD_GENERATE, &raw.request.base), ST_OK);
+    ck_assert_mem_eq(rig.reading.prompt.documents[0].key.bytes, b.bytes, DOCKEY_BYTES);
+    rig_close(&rig);
+}
+END_TEST
+
 START_TEST(a_name_means_the_document_that_was_registered_last)
 {
     struct rig rig;
@@ -562,6 +607,7 @@ CHECK_MAIN("read_prompt", absent_sampling_fields_get_their_defaults_and_a_seed_i
            a_chat_becomes_preamble_documents_and_query,
            a_registered_document_is_found_by_its_key_and_an_unknown_one_is_not,
            a_registered_document_is_found_by_its_name_within_its_salt_only,
+           forgetting_a_document_leaves_the_same_text_of_other_salts,
            a_name_means_the_document_that_was_registered_last,
            a_chat_is_tokenised_to_what_it_would_be_answered_from,
            bytes_that_are_no_message_are_refused_and_nothing_leaks, every_allocation_may_fail)
