@@ -2,13 +2,13 @@
 /* Fair share: whose turn it is among tenants.
  *
  * Start-time fair queueing.  Virtual time is the turn of whoever came in last, but never behind one
- * that still waits: else who comes in out of turn would put everyone new behind those he has passed.
- * A request's turn is
- * virtual time or the end of its tenant's request before it, whichever is later; it ends its cost
- * over the tenant's weight after that.  Cost is the tokens that it may make the machine compute:
- * what of its documents is not resident, its query, its answer.  So of tenants that all have
- * requests waiting each gets work in proportion to its weight, one that was quiet comes in next,
- * and quiet times are not saved up.  With one tenant turns are the order of arrival.
+ * that still waits: else who comes in out of turn would put everyone new behind those he has
+ * passed.  A request's turn is virtual time or the end of its tenant's request before it, whichever
+ * is later; it ends its cost over the tenant's weight after that.  Cost is the tokens that it may
+ * make the machine compute: what of its documents is not resident, its query, its answer.  So of
+ * tenants that all have requests waiting each gets work in proportion to its weight, one that was
+ * quiet comes in next, and quiet times are not saved up.  With one tenant turns are the order of
+ * arrival.
  *
  * The queue is by priority, then turn; `waiting` is by turn alone, and who was passed is counted
  * along it: a request that comes in before its turn, because another one did not fit or for its
