@@ -30,13 +30,11 @@ sched_list_sources(const struct sched *sched, struct session *session, bool all)
 
         session->sources[i] = SESSION_SOURCE_NONE;
         want->is_uncounted = false;
-        want->is_derived = false;
         if (want->n_tokens == 0 || is_copy_of_itself(session, i)
             || (!all && copy != NULL && kvpool_doc_is_ready(copy))) {
             continue;
         }
         want->is_uncounted = true;
-        want->is_derived = true;
         session->sources[i] = session->want_count;
         session->wants[session->want_count++] = (struct kvpool_want){
             .key = session->prompt.documents[i].key,

@@ -427,7 +427,6 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
                        ? KVPOOL_MISS_PARTIAL
                        : (enum kvpool_miss)ghosts_take(pool->ghosts, &want->key, KVPOOL_MISS_COLD);
     want->must_build = true;
-    doc->is_derived = want->is_derived;
     doc->source = want->source != 0 ? want->source : doc->source;
     begin_build(pool, doc, builder);
 }

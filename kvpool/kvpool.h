@@ -79,8 +79,8 @@ struct kvpool_want {
     const uint32_t *ids; /* of its tokens, borrowed for the call, for the catalog; may be NULL */
     bool is_optional;    /* what is resident of it is enough; nothing is built */
     bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
-    uint64_t source; /* dockey_hash of the document itself, where `key` names a form of it; or 0 */
-    bool is_derived; /* a copy: cheaper to make again than to keep in a tier */
+    /* dockey_hash of the document itself, where `key` names a form of it: no tier gets it; or 0 */
+    uint64_t source;
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */

@@ -64,6 +64,15 @@ kvpool_worth(const void *pool, const struct dockey *key)
 
 /* --- copying ---------------------------------------------------------------------------------- */
 
+/* A form of a document under a key of its own: a copy at another place, or KV behind others.  It
+ * stays out of the tier, where nobody who forgets the document would find it; what is in the tier
+ * says whose key it has and no more. */
+static bool
+is_derived(const struct kvpool_doc *doc)
+{
+    return doc->source != dockey_hash(&doc->policy.key);
+}
+
 /* Blocks of the document that have a copy. */
 static uint32_t
 copied(const struct kvpool *pool, const struct kvpool_doc *doc)
@@ -132,7 +141,7 @@ choose_spill(struct kvpool *pool, uint64_t writer)
         struct spill *spill;
 
         covered += doc->policy.blocks_resident;
-        if (doc->spill != NULL || doc->ids != NULL || doc->is_derived
+        if (doc->spill != NULL || doc->ids != NULL || is_derived(doc)
             || (doc->declined_at != 0 && pool->claims_made - doc->declined_at < DECLINED_CLAIMS)) {
             continue;
         }
@@ -284,7 +293,7 @@ uint32_t
 kvpool_loadable(const struct kvpool *pool, const struct kvpool_doc *doc)
 {
     uint32_t first = doc->tokens_ready / pool->config.block_tokens;
-    uint32_t last = pool->tier == NULL || doc->is_derived ? 0 : copied(pool, doc);
+    uint32_t last = pool->tier == NULL || is_derived(doc) ? 0 : copied(pool, doc);
 
     assert(doc_is_building(doc));
     return last > first ? last - first : 0;

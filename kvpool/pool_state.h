@@ -36,7 +36,6 @@ struct kvpool_doc {
     bool is_indexed;
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
     bool is_abandoned;           /* its build was lost */
-    bool is_derived;             /* as in kvpool_want */
     bool is_adopted;             /* from an earlier kvasird, and not read again since */
     uint32_t counted_references; /* scratch of kvpool_check */
 };

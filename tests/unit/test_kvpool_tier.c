@@ -225,6 +225,25 @@ START_TEST(forgetting_a_document_forgets_its_copy_wherever_the_document_is)
 }
 END_TEST
 
+/* Whoever forgets "a" would not find it in the tier, where only its own key is known. */
+START_TEST(a_form_under_a_key_of_its_own_is_not_copied)
+{
+    struct kvpool *pool = new_tiered(16, 64);
+    struct dockey a = named("a");
+    struct kvpool_want w = want("a behind b", 10 * BLOCK_TOKENS);
+    struct kvpool_claim *made;
+
+    w.source = dockey_hash(&a);
+    made = claim(pool, &w, 1, 0, 1);
+    seal_all(pool, &w, 1);
+    release(pool, &made);
+    load(pool, "b", 6 * BLOCK_TOKENS);
+    ck_assert_uint_eq(spill_all(pool), 0); /* though it goes first */
+    ck_assert_uint_eq(copied(pool, "a behind b"), 0);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
 START_TEST(what_is_erased_is_nobodys_until_it_is_overwritten)
 {
     struct kvpool *pool = new_tiered(16, 64);
@@ -380,6 +399,7 @@ CHECK_MAIN("kvpool_tier", nothing_is_copied_while_there_is_room,
            blocks_that_came_back_meanwhile_do_not_make_a_short_copy_long,
            places_of_a_lost_writer_are_nobodys_until_it_is_gone,
            forgetting_a_document_forgets_its_copy_wherever_the_document_is,
+           a_form_under_a_key_of_its_own_is_not_copied,
            what_is_erased_is_nobodys_until_it_is_overwritten,
            places_that_held_a_document_long_ago_are_overwritten_too,
            a_bad_copy_is_a_miss_and_is_made_anew, a_copy_without_a_head_is_not_adopted,
