@@ -358,6 +358,36 @@ host_remove(struct tier *tier, const struct dockey *key)
 
 /* --- erasure ---------------------------------------------------------------------------------- */
 
+/* What is marked only ends with its last use; what an earlier erasure has is its own. */
+static uint32_t
+mark(struct tier_doc *doc, uint64_t erasure)
+{
+    uint32_t blocks = doc->run->count;
+
+    doc->run->erasure = erasure;
+    if (doc->writing != NULL) {
+        doc->writing->erasure = erasure;
+        blocks += doc->writing->count;
+    }
+    return blocks;
+}
+
+static uint32_t
+mark_detached(struct host *host, const struct dockey *key, uint64_t erasure)
+{
+    uint32_t blocks = 0;
+
+    LIST_FOR_EACH(node, &host->detached)
+    {
+        struct tier_doc *doc = LIST_ENTRY(node, struct tier_doc, link);
+
+        if (doc->run->erasure == 0 && memcmp(&doc->key, key, DOCKEY_BYTES) == 0) {
+            blocks += mark(doc, erasure);
+        }
+    }
+    return blocks;
+}
+
 static enum status
 host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32_t *blocks_out)
 {
@@ -368,15 +398,11 @@ host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32
 
     TRY(blocks_take_remnants(&host->places, owner, erasure, &remnants));
     *blocks_out += remnants + blocks_mark_fenced(&host->places, owner, erasure);
+    *blocks_out += mark_detached(host, key, erasure);
     if (doc == NULL) {
         return ST_OK;
     }
-    doc->run->erasure = erasure;
-    *blocks_out += doc->run->count;
-    if (doc->writing != NULL) {
-        doc->writing->erasure = erasure;
-        *blocks_out += doc->writing->count;
-    }
+    *blocks_out += mark(doc, erasure);
     tier_host_detach(host, doc);
     end_if_unused(host, doc);
     return ST_OK;

@@ -326,6 +326,37 @@ START_TEST(a_bad_copy_is_a_miss_and_is_made_anew)
 }
 END_TEST
 
+/* Damaged, out of the tier's index, and another load still reads it. */
+START_TEST(a_bad_copy_that_is_still_read_is_overwritten_when_it_is_erased)
+{
+    struct kvpool *pool = new_tiered(16, 64);
+    struct tier *tier = kvpool_tier(pool);
+    struct dockey a = named("a");
+    struct kvpool_forgotten forgotten;
+    struct tier_block blocks[10];
+    struct tier_doc *first, *second;
+    uint32_t count = 0;
+
+    load(pool, "a", 10 * BLOCK_TOKENS);
+    load(pool, "b", 6 * BLOCK_TOKENS);
+    ck_assert_uint_eq(spill_all(pool), 10);
+    first = tier->ops->get(tier, &a, 0, 10, blocks);
+    second = tier->ops->get(tier, &a, 0, 10, blocks);
+    tier->ops->get_end(tier, first, true);
+    ck_assert_uint_eq(copied(pool, "a"), 0);
+    ck_assert_int_eq(kvpool_erase(pool, &a, 5, &forgotten), ST_OK);
+    ck_assert_uint_eq(forgotten.host_blocks, 10);
+    ck_assert_ptr_null(kvpool_next_tier_erasure(pool, 21, WRITER, &count));
+    tier->ops->get_end(tier, second, false);
+    ck_assert_uint_eq(tier_stats(pool).places_free, 54);
+    ck_assert_ptr_nonnull(kvpool_next_tier_erasure(pool, 21, WRITER, &count));
+    ck_assert_uint_eq(count, 10);
+    ck_assert_uint_eq(kvpool_erased(pool, 21), 10);
+    ck_assert_uint_eq(tier_stats(pool).places_free, 64);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
 /* A catalog has block 1 of "a" and no block 0: the place is free, and nothing of "a" is left. */
 START_TEST(a_copy_without_a_head_is_not_adopted)
 {
@@ -402,5 +433,6 @@ CHECK_MAIN("kvpool_tier", nothing_is_copied_while_there_is_room,
            a_form_under_a_key_of_its_own_is_not_copied,
            what_is_erased_is_nobodys_until_it_is_overwritten,
            places_that_held_a_document_long_ago_are_overwritten_too,
-           a_bad_copy_is_a_miss_and_is_made_anew, a_copy_without_a_head_is_not_adopted,
-           every_policy_says_who_goes_next_as_it_then_does)
+           a_bad_copy_is_a_miss_and_is_made_anew,
+           a_bad_copy_that_is_still_read_is_overwritten_when_it_is_erased,
+           a_copy_without_a_head_is_not_adopted, every_policy_says_who_goes_next_as_it_then_does)
