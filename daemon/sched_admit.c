@@ -84,6 +84,15 @@ find_turn_place(struct sched *sched, const struct session *session)
     return back;
 }
 
+/* Who comes in between keeps the rule that the first has been passed most often. */
+static void
+inherit_passes(struct session *session, const struct list_node *next)
+{
+    uint32_t passed = LIST_ENTRY(next, struct session, age_link)->passed;
+
+    session->passed = session->passed > passed ? session->passed : passed;
+}
+
 void
 sched_enqueue(struct sched *sched, struct session *session)
 {
@@ -94,13 +103,38 @@ sched_enqueue(struct sched *sched, struct session *session)
     at = find_turn_place(sched, session);
     list_insert_before(at, &session->age_link);
     if (at != &sched->waiting) {
-        /* Who comes in between keeps the rule that the first has been passed most often. */
-        uint32_t passed = LIST_ENTRY(at, struct session, age_link)->passed;
-
-        session->passed = session->passed > passed ? session->passed : passed;
+        inherit_passes(session, at);
     }
     sched->waiting_count++;
     sched->has_news = true;
+}
+
+bool
+sched_move_up(struct sched *sched, struct session *session)
+{
+    struct list_node *at = &session->queue_link;
+    bool has_moved;
+
+    while (at->prev != &sched->queue
+           && comes_before(session, LIST_ENTRY(at->prev, struct session, queue_link))) {
+        at = at->prev;
+    }
+    has_moved = at != &session->queue_link;
+    if (has_moved) {
+        list_unlink(&session->queue_link);
+        list_insert_before(at, &session->queue_link);
+    }
+    at = &session->age_link;
+    while (at->prev != &sched->waiting
+           && sched_is_turn_before(session, LIST_ENTRY(at->prev, struct session, age_link))) {
+        at = at->prev;
+    }
+    if (at != &session->age_link) {
+        list_unlink(&session->age_link);
+        list_insert_before(at, &session->age_link);
+        inherit_passes(session, at);
+    }
+    return has_moved;
 }
 
 /* The pool keeps what the next in line need.  It is a hint: if there is no memory for it, or one
@@ -582,8 +616,15 @@ sched_admit(struct sched *sched, uint64_t now_us)
     }
     sched->has_news = false;
     lift_cordon(sched);
+    (void)sched_pull_turns(sched);
     look_ahead(sched);
-    while (blocked < SCHED_TRIES_MAX && (session = next_candidate(sched, after)) != NULL) {
+    while (blocked < SCHED_TRIES_MAX) {
+        if (sched_pull_turns(sched)) { /* after one was refused */
+            after = &sched->queue;
+        }
+        if ((session = next_candidate(sched, after)) == NULL) {
+            return;
+        }
         struct session *sharing = overdue(sched) == NULL ? sched_sharing_first(sched) : NULL;
 
         if (sharing != NULL && blocked == 0) {

@@ -7,8 +7,9 @@
  * is later; it ends its cost over the tenant's weight after that.  Cost is the tokens that it may
  * make the machine compute: what of its documents is not resident, its query, its answer.  So of
  * tenants that all have requests waiting each gets work in proportion to its weight, one that was
- * quiet comes in next, and quiet times are not saved up.  With one tenant turns are the order of
- * arrival.
+ * quiet comes in next, and quiet times are not saved up.  A request that leaves before it has come
+ * in costs nothing: later turns of its tenant move up by what it would have cost.  With one tenant
+ * turns are the order of arrival.
  *
  * The queue is by priority, then turn; `waiting` is by turn alone, and who was passed is counted
  * along it: a request that comes in before its turn, because another one did not fit or for its
@@ -138,7 +139,8 @@ sched_take_place(struct sched *sched, struct session *session)
 
     if (session->turn == 0 && share != NULL) { /* who comes back keeps it */
         session->turn = share->end > sched->turn ? share->end : sched->turn;
-        share->end = session->turn + cost_of(sched, session) * TURN_SCALE / share->weight;
+        session->turn_cost = cost_of(sched, session) * TURN_SCALE / share->weight;
+        share->end = session->turn + session->turn_cost;
     }
     if (share != NULL) {
         share->waiting++;
@@ -163,6 +165,29 @@ advance_turn(struct sched *sched, const struct session *session)
     }
 }
 
+/* It never came in, so its tenant's later requests, and those to come, are as if it had not been.
+ * The lists keep their order for now: who closes requests may be walking along them. */
+static void
+give_back(struct sched *sched, const struct session *session)
+{
+    struct share *share = session->share;
+    uint64_t cost = session->turn_cost;
+
+    share->end -= cost < share->end ? cost : share->end;
+    if (share->waiting == 0) {
+        return;
+    }
+    LIST_FOR_EACH(node, &sched->waiting)
+    {
+        struct session *other = LIST_ENTRY(node, struct session, age_link);
+
+        if (other->share == share && other->turn_cost > 0 && other->order > session->order) {
+            other->turn_pull += cost;
+            sched->has_pulls = true;
+        }
+    }
+}
+
 void
 sched_leave_place(struct sched *sched, struct session *session, bool has_come_in)
 {
@@ -171,8 +196,34 @@ sched_leave_place(struct sched *sched, struct session *session, bool has_come_in
         session->share->waiting--;
         if (has_come_in) {
             advance_turn(sched, session);
+        } else if (session->turn_cost > 0) {
+            give_back(sched, session);
+        }
+        session->turn_cost = 0;
+    }
+}
+
+bool
+sched_pull_turns(struct sched *sched)
+{
+    bool has_moved = false;
+
+    if (!sched->has_pulls) {
+        return false;
+    }
+    sched->has_pulls = false;
+    LIST_FOR_EACH_SAFE(node, &sched->waiting)
+    {
+        struct session *session = LIST_ENTRY(node, struct session, age_link);
+        uint64_t room = session->turn > sched->turn ? session->turn - sched->turn : 0;
+
+        if (session->turn_pull > 0) {
+            session->turn -= session->turn_pull < room ? session->turn_pull : room;
+            session->turn_pull = 0;
+            has_moved |= sched_move_up(sched, session);
         }
     }
+    return has_moved;
 }
 
 bool

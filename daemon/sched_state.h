@@ -127,6 +127,7 @@ struct sched {
     struct build_pace build_pace;
     struct htab shares;    /* of tenants: sched_share.c */
     uint64_t turn;         /* virtual time */
+    bool has_pulls;        /* some that wait have a turn_pull */
     struct list_node kept; /* struct kept */
     uint32_t expected;     /* workers that are still to come back, */
     uint64_t expected_until_us;
@@ -201,6 +202,8 @@ void sched_leave_share(struct session *session);
 void sched_take_place(struct sched *sched, struct session *session);
 void sched_leave_place(struct sched *sched, struct session *session, bool has_come_in);
 bool sched_is_turn_before(const struct session *a, const struct session *b);
+/* What they get back takes effect on those that wait; false: their order is as before. */
+bool sched_pull_turns(struct sched *sched);
 /* Refuses the last request of another tenant that has more of them in the queue; false: there is
  * none. */
 bool sched_give_place(struct sched *sched, uint64_t now_us, const char *tenant, uint32_t weight);
@@ -242,6 +245,8 @@ void sched_drop_kept(struct sched *sched, const struct dockey *key);
 /* With its claim it goes to the worker. */
 void sched_start(struct sched *sched, struct session *session, uint32_t worker, uint64_t now_us);
 void sched_enqueue(struct sched *sched, struct session *session);
+/* Its turn is earlier now; false: it is in the queue where it was. */
+bool sched_move_up(struct sched *sched, struct session *session);
 /* It leaves the queue: nobody waits for its documents any more. */
 void sched_unawait(struct sched *sched, struct session *session);
 void sched_admit(struct sched *sched, uint64_t now_us);

@@ -69,6 +69,8 @@ struct session {
     struct prompt prompt;
     struct share *share; /* its tenant's; NULL: in the background */
     uint64_t turn;       /* sched_share.c; 0: it has none yet */
+    uint64_t turn_cost;  /* until it comes in: what its tenant gets back if it never does, */
+    uint64_t turn_pull;  /* and what its turn is about to be earlier for those that went so */
     uint64_t order;      /* age: lower is older; kept over preemptions */
     uint32_t priority;
     bool has_name; /* over a restart of kvasird it is known by that */

@@ -245,9 +245,55 @@ START_TEST(who_comes_in_out_of_turn_sets_no_new_tenant_behind_those_it_has_passe
 }
 END_TEST
 
+/* Nine of ten of its requests leave before they come in; what they would have cost is not held
+ * against the others. */
+START_TEST(a_tenant_whose_requests_leave_unserved_still_gets_its_share)
+{
+    enum leaving {
+        CANCEL,
+        DEADLINE,
+        LEAVINGS
+    };
+
+    for (int leaving = 0; leaving < LEAVINGS; leaving++) {
+        struct world *world = world_new(machine());
+        uint64_t eager, first;
+        uint32_t count = 400;
+
+        flood(world, "steady", 1, FLOOD);
+        eager = FLOOD + 1;
+        for (uint32_t i = 0; i < count; i++) {
+            (void)world_submit(
+                world, (struct world_ask){.query = 5,
+                                          .max_tokens = TOKENS,
+                                          .tenant = "eager",
+                                          .timeout_us = leaving == DEADLINE && i % 10 > 0 ? 1 : 0});
+        }
+        for (uint32_t i = 0; i < count && leaving == CANCEL; i++) {
+            if (i % 10 > 0) {
+                (void)world_cancel(world, eager + i, false);
+            }
+        }
+        world_pass(world, 2);
+        first = eager + count;
+        flood(world, "eager", 1, FLOOD / 2); /* and those that come now */
+        (void)world_run(world, 40 * TOKENS);
+        uint32_t steady = ended(world, 1, FLOOD);
+        uint32_t served = ended(world, eager, first + FLOOD / 2 - 1);
+
+        printf("steady %u, eager %u\n", steady, served);
+        ck_assert_uint_gt(served, 100);
+        ck_assert_uint_le(steady, served + 2 * SEQS);
+        world_run(world, 100000);
+        world_destroy(world);
+    }
+}
+END_TEST
+
 CHECK_MAIN("sched_share", a_flood_delays_nobody_else_by_more_than_the_answers_that_run,
            a_calm_tenant_beside_a_flood_is_as_fast_as_beside_a_single_request, work_goes_by_weight,
            quiet_times_are_not_saved_up, documents_to_encode_cost_their_tenant_its_turn,
            in_a_full_queue_a_flood_gives_way_to_others_and_not_to_itself,
            a_request_that_does_not_fit_yet_is_still_passed_a_bounded_number_of_times,
-           who_comes_in_out_of_turn_sets_no_new_tenant_behind_those_it_has_passed)
+           who_comes_in_out_of_turn_sets_no_new_tenant_behind_those_it_has_passed,
+           a_tenant_whose_requests_leave_unserved_still_gets_its_share)
