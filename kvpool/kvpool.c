@@ -671,7 +671,7 @@ kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc)
 void
 kvpool_drop_damaged(struct kvpool *pool, struct kvpool_doc *doc)
 {
-    assert(doc->is_indexed && !doc_is_building(doc));
+    assert(doc->is_indexed);
     detach(pool, doc, KVPOOL_MISS_DAMAGED);
 }
 

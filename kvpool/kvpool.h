@@ -255,8 +255,8 @@ enum status kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t
 /* Whether a document is, or stems from, the one with that key. */
 bool kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key);
 
-/* All forms of a damaged document that nobody builds are dropped as damaged, turns over it too:
- * what was made of it may be as wrong.  How many. */
+/* All forms of a damaged document are dropped as damaged, turns over it and what is being built of
+ * it too: what was made of it may be as wrong.  How many. */
 uint32_t kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key);
 
 /* Blocks that `kvpool_erase` named and that are not overwritten yet. */

@@ -96,7 +96,7 @@ kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key)
         struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
 
         next = htab_next(&pool->index, node);
-        if (stems_from(doc, source) && !doc_is_building(doc)) {
+        if (stems_from(doc, source)) {
             kvpool_drop_damaged(pool, doc);
             count++;
         }

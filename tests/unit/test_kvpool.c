@@ -495,6 +495,37 @@ START_TEST(every_miss_has_its_reason)
 }
 END_TEST
 
+START_TEST(a_copy_that_is_being_made_of_a_damaged_document_is_found_by_nobody)
+{
+    struct kvpool *pool = new_pool(8);
+    struct kvpool_want wants[] = {want("a at 7", 2 * BLOCK_TOKENS), want("a", 2 * BLOCK_TOKENS)};
+    struct kvpool_claim *made;
+
+    load(pool, "a", 2 * BLOCK_TOKENS);
+    wants[0].source = dockey_hash(&wants[1].key);
+    made = claim(pool, wants, 2, 0, 1);
+    ck_assert(wants[0].must_build);
+    ck_assert_uint_eq(kvpool_drop_stemming(pool, &wants[1].key), 2);
+    kvpool_check(pool);
+    ck_assert_ptr_null(kvpool_find(pool, &wants[0].key));
+    kvpool_doc_seal(pool, wants[0].doc, 0);
+    kvpool_check(pool);
+    ck_assert_ptr_null(kvpool_find(pool, &wants[0].key));
+    release(pool, &made);
+    ck_assert_uint_eq(stats_of(pool).blocks_free, 8);
+
+    wants[0].source = dockey_hash(&wants[1].key);
+    made = claim(pool, wants, 2, 0, 2);
+    ck_assert(wants[0].reason == KVPOOL_MISS_DAMAGED && wants[1].reason == KVPOOL_MISS_DAMAGED);
+    kvpool_drop_damaged(pool, wants[0].doc);
+    kvpool_doc_abandon(pool, wants[0].doc, 0);
+    kvpool_doc_seal(pool, wants[1].doc, 0);
+    release(pool, &made);
+    ck_assert_uint_eq(stats_of(pool).blocks_free, 6);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
 START_TEST(the_memory_of_what_was_evicted_is_bounded)
 {
     struct kvpool *pool = new_pool(4);
@@ -607,5 +638,6 @@ CHECK_MAIN("kvpool", a_cold_document_is_built_and_then_hit,
            a_referenced_block_is_never_evicted, a_pinned_block_is_never_evicted,
            pins_keep_to_their_share, a_forgotten_document_goes_with_its_last_reference,
            a_build_goes_on_when_its_document_is_forgotten, every_miss_has_its_reason,
+           a_copy_that_is_being_made_of_a_damaged_document_is_found_by_nobody,
            the_memory_of_what_was_evicted_is_bounded, a_claim_grows_by_all_or_nothing,
            a_pool_that_cannot_be_is_refused, the_walk_over_documents_shows_each_once)
