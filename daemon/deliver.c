@@ -372,6 +372,19 @@ send_erase(struct kvasird *d, const struct sched_action *action)
     send_to_worker(d, action, &message);
 }
 
+static void
+send_probe(struct kvasird *d, const struct sched_action *action)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Probe probe = KVASIR__V1__PROBE__INIT;
+
+    probe.has_probe = true;
+    probe.probe = action->build;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE;
+    message.probe = &probe;
+    send_to_worker(d, action, &message);
+}
+
 /* Whoever watches the log, or kvasir_docs_damaged_total, should look at the machine's memory. */
 static void
 tell_damaged(const struct sched_action *action)
@@ -633,6 +646,7 @@ carry_out(struct kvasird *d)
         case SCHED_SEND_SPILL: send_spill(d, action); break;
         case SCHED_SEND_CHECK: send_check(d, action); break;
         case SCHED_SEND_ERASE: send_erase(d, action); break;
+        case SCHED_SEND_PROBE: send_probe(d, action); break;
         case SCHED_REPLY_FORGOTTEN: forget_reply(d, action); break;
         case SCHED_TELL_DAMAGED: tell_damaged(action); break;
         case SCHED_REPLY_CHUNK:

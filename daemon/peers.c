@@ -415,6 +415,7 @@ take_step(struct kvasird *d, uint32_t worker, const Kvasir__V1__Step *wire)
         .kept_released = wire->kept_released,
         .kept_released_count = wire->n_kept_released,
         .rows_total = wire->rows_total,
+        .probed = wire->probed,
         .loaded = loaded,
         .loaded_count = wire->n_loaded,
         .spilled = spilled,

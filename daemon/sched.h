@@ -114,6 +114,7 @@ enum sched_action_kind {
     SCHED_SEND_ERASE,      /* worker: overwrite these blocks */
     SCHED_REPLY_FORGOTTEN, /* whoever asked: all of it is erased */
     SCHED_SEND_CHECK,      /* worker: read these blocks again */
+    SCHED_SEND_PROBE,      /* worker: show that you work */
     SCHED_TELL_DAMAGED,    /* the operator: a document was not what it should be */
     SCHED_REPLY_CHUNK,     /* client: tokens */
     SCHED_REPLY_END,       /* client: the last reply */
@@ -181,7 +182,7 @@ struct sched_action {
     uint32_t build_count;          /* ASSIGN */
     bool is_builds_only;           /* ASSIGN: the request follows when they are sealed, or never */
     uint64_t kept;                 /* ASSIGN: goes on with that one; STOP: that one; 0: none */
-    uint64_t build;                /* STOP_BUILD; the number of a CHECK or an ERASE */
+    uint64_t build;                /* STOP_BUILD; the number of a CHECK, an ERASE, a PROBE */
     struct sched_forgotten forgotten;
     const uint32_t *twins;      /* CHECK: [block_count] what to compare with; NULL: nothing */
     uint32_t n_tokens;          /* CHECK: in those blocks */
@@ -361,6 +362,7 @@ struct sched_step {
     const uint64_t *kept_released; /* kept requests that it will not touch any more */
     size_t kept_released_count;
     uint64_t rows_total; /* of its life; 0: not known */
+    uint64_t probed;     /* the answer to a probe; 0: none */
 };
 
 /* A message of a life that is over is dropped, and one that comes twice.  False: one before it was
@@ -442,6 +444,7 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(requests_quarantined, "requests refused for a document in quarantine")                       \
     X(docs_quarantined, "documents of which two workers died")                                     \
     X(workers_lost, "lives of workers that ended by silence, death or farewell")                   \
+    X(loss_events, "times that workers were lost; those that die of one thing are one")            \
     X(steps, "steps that workers reported")                                                        \
     X(stop_steps_max, "most steps that a worker needed to let go of a request")                    \
     X(prompt_tokens, "tokens of documents and queries of admitted requests")                       \

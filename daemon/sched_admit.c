@@ -23,7 +23,7 @@
 enum verdict {
     ADMITTED,
     BLOCKED,   /* not now; another one may fit */
-    EXPECTED,  /* not now; its worker may come back with it */
+    EXPECTED,  /* not now; a worker may come back with it, or is about to show that it works */
     NO_CREDIT, /* no worker takes anything */
     REFUSED,   /* never: it has been closed */
 };
@@ -225,8 +225,21 @@ sched_find_build(const struct sched *sched, uint64_t id)
     return node == NULL ? NULL : HTAB_ENTRY(node, struct build, by_id);
 }
 
-/* A worker with nothing on it, for a suspect.  If there is none, the one with the least gets
- * nothing new until it is free; the others go on. */
+static bool
+has_survived(const struct sched *sched, const struct worker *worker)
+{
+    return worker->survived == sched->losses;
+}
+
+static bool
+is_better_alone(const struct sched *sched, const struct worker *a, const struct worker *b)
+{
+    return has_survived(sched, a) != has_survived(sched, b) ? has_survived(sched, a)
+                                                            : a->assigned < b->assigned;
+}
+
+/* A worker with nothing on it that has survived the last loss, for a suspect.  If there is none,
+ * the one with the least gets nothing new until it is free; the others go on. */
 static enum verdict
 choose_alone(struct sched *sched, uint32_t *worker_out)
 {
@@ -238,17 +251,21 @@ choose_alone(struct sched *sched, uint32_t *worker_out)
 
         has_cordon |= worker->is_cordoned;
         if (worker->is_ready && !worker->is_draining && worker->alone == NULL
-            && (best == SESSION_WORKER_NONE || worker->assigned < sched->workers[best].assigned)) {
+            && (best == SESSION_WORKER_NONE
+                || is_better_alone(sched, worker, &sched->workers[best]))) {
             best = i;
         }
     }
     if (best != SESSION_WORKER_NONE && sched->workers[best].assigned == 0
-        && sched->workers[best].kept == 0) {
+        && sched->workers[best].kept == 0 && has_survived(sched, &sched->workers[best])) {
         *worker_out = best;
         return ADMITTED;
     }
     if (best == SESSION_WORKER_NONE) {
         return NO_CREDIT;
+    }
+    if (!has_survived(sched, &sched->workers[best])) {
+        return EXPECTED;
     }
     sched->workers[best].is_cordoned |= !has_cordon;
     return BLOCKED;

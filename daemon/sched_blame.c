@@ -14,6 +14,11 @@
  * progress costs only the first; so workers that are killed from outside, one after the other, fail
  * nobody who gets on in between.
  *
+ * Workers may also die of something that they share: the device, its MPS server, a machine without
+ * memory.  Then a suspect must not go from one dead worker to the next and be guilty of both.  So
+ * at a death all others are asked whether they work (a probe), and a suspect goes only to one that
+ * has said so since, or has come since.  Those that never do died in the same event.
+ *
  * Suspected documents stay suspects over requests: the next one that has to encode one of them runs
  * alone from the start.  The table is bounded; the oldest suspicion goes first. */
 #include "daemon/sched_state.h"
@@ -139,6 +144,37 @@ sched_blame(struct sched *sched, uint64_t now_us, struct session *session, bool 
     session->losses++;
     session->loss_point = session->sent_count;
     session->is_suspect = true;
+}
+
+/* A worker that is lost before it has shown to have survived the last loss belongs to that one. */
+void
+sched_note_loss(struct sched *sched, uint32_t worker)
+{
+    if (sched->workers[worker].survived < sched->losses) {
+        return;
+    }
+    sched->losses++;
+    sched->counters.loss_events++;
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if (i != worker && sched->workers[i].is_ready) {
+            struct sched_action *action = sched_push(sched, SCHED_SEND_PROBE, NULL);
+
+            action->worker = i;
+            action->incarnation = sched->workers[i].incarnation;
+            action->build = sched->losses;
+        }
+    }
+}
+
+void
+sched_take_probed(struct sched *sched, uint32_t worker, uint64_t probed)
+{
+    struct worker *w = &sched->workers[worker];
+
+    if (probed > w->survived && probed <= sched->losses) {
+        w->survived = probed;
+        sched->has_news = true;
+    }
 }
 
 /* --- before and after ------------------------------------------------------------------------- */

@@ -45,6 +45,7 @@ struct worker {
     uint32_t kept;               /* requests that it runs for nobody yet: sched_kept.c */
     uint64_t last_assigned;      /* turn; spreads equal choices */
     const struct session *alone; /* a suspect that shares it with nobody; NULL: none */
+    uint64_t survived;           /* the last loss that it has shown to have survived */
     struct sched_worker_info info;
 };
 
@@ -139,6 +140,7 @@ struct sched {
     struct list_node forgets; /* sched_forget.c */
     uint32_t forget_count;
     uint64_t erasures, erases; /* numbers of the last ones: forgets, messages */
+    uint64_t losses;           /* the number of the last one: sched_blame.c */
     uint64_t now_us;           /* of the last report of a worker */
     struct check check;
     struct verify verify;
@@ -355,6 +357,9 @@ void sched_forget_blame(struct sched *sched);
 bool sched_refuse_quarantined(struct sched *sched, struct session *session, uint64_t now_us);
 /* It has to run alone: for what it did, or for a document that it would have to encode. */
 bool sched_is_suspicious(const struct sched *sched, const struct session *session);
+/* At a loss that was no farewell: asks the others whether they work. */
+void sched_note_loss(struct sched *sched, uint32_t worker);
+void sched_take_probed(struct sched *sched, uint32_t worker, uint64_t probed);
 void sched_begin_alone(struct sched *sched, struct session *session);
 void sched_end_alone(struct sched *sched, struct session *session);
 void sched_note_progress(struct sched *sched, struct session *session);

@@ -16,6 +16,7 @@ sched_make_ready(struct sched *sched, uint32_t worker, uint64_t incarnation, uin
         .incarnation = incarnation,
         .kept = w->kept,
         .has_tier = w->has_tier,
+        .survived = sched->losses,
         .seqs_max = seqs_max < SCHED_WORKER_SEQS_MAX ? seqs_max : SCHED_WORKER_SEQS_MAX,
     };
     sched->has_news = true;
@@ -40,6 +41,9 @@ end_life(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_t incarna
         w->is_ready = false;
         sched_lose_tier(sched, worker);
         sched->counters.workers_lost++;
+        if (!is_farewell) {
+            sched_note_loss(sched, worker);
+        }
         sched_lose_worker(sched, now_us, worker, is_farewell);
     }
 }

@@ -61,7 +61,7 @@ void engine_set_wake(struct engine *engine, void (*wake)(void *arg), void *arg);
 /* Lets the calling thread run steps; once, before its first. */
 enum status engine_bind(const struct engine *engine);
 
-/* Takes in Assign, Grant, Stop, StopBuild, Spill, Check, Erase or Reset; other bodies do nothing.
+/* Takes in Assign, Grant, Stop, StopBuild, Spill, Check, Erase, Probe or Reset; others do nothing.
  * Copies what it keeps.  Refusals are reported by the next step: an error and `released` for the
  * request, `builds_dropped` for all builds of its Assign.  ST_NO_MEMORY: the worker is broken. */
 enum status engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message);

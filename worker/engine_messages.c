@@ -333,6 +333,15 @@ apply_erase(struct engine *engine, const Kvasir__V1__Erase *erase)
     return st;
 }
 
+/* The step that answers waits for what is enqueued here. */
+static enum status
+apply_probe(struct engine *engine, uint64_t probe)
+{
+    TRY(upkeep_probe(&engine->upkeep));
+    report_probed(&engine->report, probe);
+    return ST_OK;
+}
+
 enum status
 engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
 {
@@ -357,6 +366,7 @@ engine_apply(struct engine *engine, const Kvasir__V1__DaemonMessage *message)
         break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK: return apply_check(engine, message->check);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE: return apply_erase(engine, message->erase);
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE: return apply_probe(engine, message->probe->probe);
     case KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL: engine_apply_spill(engine, message->spill); break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_RESET: return apply_reset(engine, message->reset->life);
     default: break;

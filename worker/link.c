@@ -270,6 +270,7 @@ take_frame(struct link *link, struct wire_arena *arena, struct frames *frames)
     case KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD:
     case KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK:
     case KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE:
+    case KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE:
     case KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL: mailbox_deliver(link->mailbox, message); return;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_DRAIN: link->is_draining = true; break;
     case KVASIR__V1__DAEMON_MESSAGE__BODY_FENCED: link->is_fenced = true; break;

@@ -164,6 +164,13 @@ report_erased(struct report *report, uint64_t erase)
 }
 
 void
+report_probed(struct report *report, uint64_t probe)
+{
+    report->message.has_probed = true;
+    report->message.probed = probe;
+}
+
+void
 report_sums(struct report *report, uint64_t *sums, size_t count)
 {
     report->message.sealed_sums = sums;
@@ -248,7 +255,7 @@ report_finish(struct report *report, uint32_t rows, uint32_t rows_built)
                             + message->n_builds_dropped + message->n_erased + message->n_checked
                             + message->n_loaded + message->n_spilled + message->n_kept_released
                         == 0
-                    && !message->has_reset_life;
+                    && !message->has_reset_life && !message->has_probed;
 
     return is_empty ? NULL : message;
 }

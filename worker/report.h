@@ -48,6 +48,7 @@ void report_dropped(struct report *report, uint64_t build);
 void report_kept_released(struct report *report, uint64_t kept);
 
 void report_erased(struct report *report, uint64_t erase);
+void report_probed(struct report *report, uint64_t probe);
 
 /* Of the blocks that the builds of report_sealed have written, in their order; borrowed. */
 void report_sums(struct report *report, uint64_t *sums, size_t count);

@@ -263,6 +263,13 @@ upkeep_erase(struct upkeep *upkeep, const uint32_t *blocks, size_t count)
     return fill(upkeep, blocks, count, 0);
 }
 
+enum status
+upkeep_probe(struct upkeep *upkeep)
+{
+    upkeep->has_enqueued = true;
+    return upkeep->ops->fill(upkeep->ops, upkeep->device, 0, sizeof(*upkeep->diff));
+}
+
 /* All bits set is a NaN of every type we have. */
 enum status
 upkeep_wipe(struct upkeep *upkeep, const uint32_t *blocks, size_t count)

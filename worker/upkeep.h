@@ -55,6 +55,8 @@ void upkeep_reset(struct upkeep *upkeep);
 
 /* Enqueues that blocks become zero.  ST_INVALID: a block id outside the arena. */
 enum status upkeep_erase(struct upkeep *upkeep, const uint32_t *blocks, size_t count);
+/* Enqueues a little work that a device without life fails at. */
+enum status upkeep_probe(struct upkeep *upkeep);
 /* Enqueues the filling of blocks that are about to be written for the first time. */
 enum status upkeep_wipe(struct upkeep *upkeep, const uint32_t *blocks, size_t count);
 

@@ -189,6 +189,7 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
         let_go_blocks(w, &letter->blocks, true);
         report->erased[report->step.erased_count++] = letter->build;
         break;
+    case SCHED_SEND_PROBE: report->step.probed = letter->build; break;
     default: ck_abort_msg("a letter of a wrong kind");
     }
     mem_free(letter);

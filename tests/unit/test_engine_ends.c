@@ -299,10 +299,45 @@ START_TEST(a_step_on_a_broken_device_names_the_call_that_failed)
 }
 END_TEST
 
+static void
+probe(struct rig *rig, uint64_t id)
+{
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+    Kvasir__V1__Probe wire = KVASIR__V1__PROBE__INIT;
+
+    wire.probe = id;
+    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE;
+    message.probe = &wire;
+    rig_send(rig, &message);
+}
+
+START_TEST(a_probe_is_answered_by_an_idle_worker_unless_its_device_is_broken)
+{
+    struct rig_config config = rig_defaults();
+    struct rig *rig = rig_new(&config);
+    Kvasir__V1__Step *step = NULL;
+
+    probe(rig, 6);
+    probe(rig, 7);
+    ck_assert_int_eq(engine_step(rig->engine, &step), ST_OK);
+    ck_assert_ptr_nonnull(step);
+    ck_assert_uint_eq(step->probed, 7);
+    ck_assert_uint_eq(step->rows, 0);
+    ck_assert_int_eq(engine_step(rig->engine, &step), ST_OK);
+    ck_assert_ptr_null(step);
+    failing_ops_break(rig->ops, 0);
+    probe(rig, 8);
+    ck_assert_int_eq(engine_step(rig->engine, &step), ST_DEVICE);
+    ck_assert_ptr_null(step);
+    rig_destroy(&rig);
+}
+END_TEST
+
 CHECK_MAIN("engine_ends", every_stop_is_answered_by_one_release,
            stopping_a_build_ends_the_requests_that_wait_for_it,
            a_bad_assign_is_refused_and_the_others_go_on,
            a_grant_of_a_block_that_is_not_there_ends_the_request, requests_over_credit_are_refused,
            a_request_over_broken_memory_fails_alone,
            a_step_on_a_broken_device_names_the_call_that_failed,
+           a_probe_is_answered_by_an_idle_worker_unless_its_device_is_broken,
            no_failed_allocation_leaks_or_crashes)

@@ -201,8 +201,66 @@ START_TEST(a_suspect_runs_alone_until_it_has_passed_the_point_of_the_loss)
 }
 END_TEST
 
+/* What the workers share has died, so all of them do; kvasird hears of one after the other. */
+START_TEST(workers_that_die_of_one_thing_are_one_event_and_count_once_against_a_request)
+{
+    for (uint32_t docs = 0; docs < 2; docs++) {
+        struct world *world = make_world(3);
+        const struct sched_counters *counters = sched_counters(world_sched(world));
+        uint64_t id = ask(world, docs == 0 ? 0 : KILLER, 30);
+
+        for (uint32_t event = 1; event <= 2; event++) {
+            uint32_t first = world_get(world, id)->last_worker;
+            uint32_t tokens = world_get(world, id)->tokens;
+
+            for (uint32_t i = 0; i < 3; i++) {
+                world_kill(world, (first + i) % 3);
+            }
+            ck_assert_uint_eq(counters->workers_lost, 3 * event);
+            ck_assert_uint_eq(counters->loss_events, event);
+            for (uint32_t i = 0; i < 3; i++) {
+                world_start(world, i);
+            }
+            while (world_get(world, id)->tokens == tokens) {
+                (void)world_step(world, world_get(world, id)->last_worker);
+            }
+        }
+        world_run(world, 1000);
+        ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+        ck_assert_uint_eq(counters->requests_lost_twice, 0);
+        ck_assert_uint_eq(sched_gauges(world_sched(world)).docs_in_quarantine, 0);
+        world_destroy(world);
+    }
+}
+END_TEST
+
+START_TEST(a_suspect_goes_only_to_a_worker_that_has_answered_since_the_loss)
+{
+    struct world *world = make_world(3);
+    uint64_t id = ask(world, 0, 30);
+    uint32_t first = world_get(world, id)->last_worker, second = (first + 1) % 3;
+    struct sched_worker_info info;
+
+    (void)world_step(world, first);
+    world_kill(world, first);
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert(i == first || sched_worker_info(world_sched(world), i, &info));
+        ck_assert(i == first || info.running == 0);
+    }
+    (void)world_step(world, second);
+    ck_assert_uint_eq(world_get(world, id)->last_worker, second);
+    ck_assert(sched_worker_info(world_sched(world), second, &info));
+    ck_assert_uint_eq(info.running, 1);
+    world_run(world, 1000);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_blame", a_document_that_kills_is_quarantined_and_its_neighbours_live,
            among_the_documents_of_one_request_the_right_one_is_found,
            a_quarantine_is_refused_at_the_door_and_ends_by_forget_or_time,
            workers_killed_from_outside_fail_nobody_who_gets_on_in_between,
-           a_suspect_runs_alone_until_it_has_passed_the_point_of_the_loss)
+           a_suspect_runs_alone_until_it_has_passed_the_point_of_the_loss,
+           workers_that_die_of_one_thing_are_one_event_and_count_once_against_a_request,
+           a_suspect_goes_only_to_a_worker_that_has_answered_since_the_loss)
