@@ -194,9 +194,10 @@ dealer_send(struct dealer *dealer, const char *method, uint64_t id, uint32_t tim
                             length);
 }
 
-enum status
-dealer_send_with(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
-                 const struct dealer_header *more, const void *payload, size_t length)
+/* Packs the header of a payload of `length` bytes. */
+static enum status
+pack_header(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
+            const struct dealer_header *more, size_t length)
 {
     Kvasir__V1__RequestHeader header = KVASIR__V1__REQUEST_HEADER__INIT;
 
@@ -215,8 +216,27 @@ dealer_send_with(struct dealer *dealer, const char *method, uint64_t id, uint32_
         return ERR(ST_INVALID, "request of %zu bytes: at most %u are taken", length,
                    WIRE_CLIENT_BYTES_MAX);
     }
-    TRY(wire_pack(&dealer->header, &header.base));
+    return wire_pack(&dealer->header, &header.base);
+}
+
+enum status
+dealer_send_with(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
+                 const struct dealer_header *more, const void *payload, size_t length)
+{
+    TRY(pack_header(dealer, method, id, timeout_ms, more, length));
     struct frame parts[] = {{dealer->header.bytes, dealer->header.length}, {payload, length}};
 
     return frames_send(dealer->socket, parts, 2);
+}
+
+enum status
+dealer_send_message(struct dealer *dealer, const char *method, uint64_t id, uint32_t timeout_ms,
+                    const struct dealer_header *more, const ProtobufCMessage *message)
+{
+    size_t length = protobuf_c_message_get_packed_size(message);
+
+    TRY(pack_header(dealer, method, id, timeout_ms, more, length));
+    struct frame head = {dealer->header.bytes, dealer->header.length};
+
+    return frames_send_packed(dealer->socket, head, message, length);
 }

@@ -66,4 +66,10 @@ enum status dealer_send_with(struct dealer *dealer, const char *method, uint64_t
                              uint32_t timeout_ms, const struct dealer_header *more,
                              const void *payload, size_t length);
 
+/* The same of a message that is not packed yet: its bytes are written once, where they leave from.
+ */
+enum status dealer_send_message(struct dealer *dealer, const char *method, uint64_t id,
+                                uint32_t timeout_ms, const struct dealer_header *more,
+                                const ProtobufCMessage *message);
+
 #endif

@@ -31,7 +31,6 @@ struct rpc {
     char message[RPC_MESSAGE_BYTES];
     struct wire_arena *header_arena;
     struct wire_arena *arena;
-    struct wire_buffer payload_bytes;
 };
 
 /* State of the running call. */
@@ -154,7 +153,6 @@ rpc_close(struct rpc **rpc)
     }
     wire_arena_destroy(&old->header_arena);
     wire_arena_destroy(&old->arena);
-    wire_buffer_deinit(&old->payload_bytes);
     MEM_FREE(*rpc);
 }
 
@@ -183,12 +181,11 @@ send_request(struct rpc *rpc, const struct rpc_call *call, uint64_t id)
     Kvasir__V1__Empty empty = KVASIR__V1__EMPTY__INIT;
 
     assert(request == NULL || request->descriptor == method->request);
-    TRY(wire_pack(&rpc->payload_bytes, request == NULL ? &empty.base : request));
     struct dealer_header more = {.retry_key = call->retry_key,
                                  .retry_key_length = call->retry_key_bytes};
 
-    return dealer_send_with(&rpc->dealer, method->path, id, call->timeout_ms, &more,
-                            rpc->payload_bytes.bytes, rpc->payload_bytes.length);
+    return dealer_send_message(&rpc->dealer, method->path, id, call->timeout_ms, &more,
+                               request == NULL ? &empty.base : request);
 }
 
 static void

@@ -35,7 +35,7 @@ ingest_job_destroy(struct ingest_job **job)
         return;
     }
     prompt_deinit(&(*job)->reading.prompt);
-    mem_free((*job)->payload);
+    frames_close(&(*job)->payload);
     MEM_FREE(*job);
 }
 
@@ -104,7 +104,7 @@ read_job(const struct reader *reader, struct wire_arena *arena, struct tokenizer
         .method = job->method,
         .tenant = job->tenant,
         .grant = &job->grant,
-        .payload = job->payload,
+        .payload = frames_bytes(&job->payload, 0),
         .length = job->length,
     };
 
@@ -129,7 +129,7 @@ run_thread(void *arg)
         if (job->status != ST_OK) {
             (void)snprintf(job->message, sizeof(job->message), "%s", status_detail());
         }
-        MEM_FREE(job->payload);
+        frames_close(&job->payload);
         hand_back(ingest, job);
     }
     tokenizer_scratch_destroy(&scratch);
@@ -214,18 +214,14 @@ ingest_destroy(struct ingest **ingest_ref)
 }
 
 static struct ingest_job *
-make_job(uint64_t call, const struct client_message *message)
+make_job(uint64_t call, const struct client_message *message, struct frames *frames)
 {
     struct ingest_job *job = mem_zalloc(1, sizeof(*job));
 
     if (job == NULL) {
         return NULL;
     }
-    job->payload = mem_dup(message->payload, message->length);
-    if (job->payload == NULL) {
-        mem_free(job);
-        return NULL;
-    }
+    frames_take(frames, frames->count - 1, &job->payload);
     job->call = call;
     job->method = message->method;
     job->length = message->length;
@@ -238,9 +234,10 @@ make_job(uint64_t call, const struct client_message *message)
 }
 
 enum status
-ingest_submit(struct ingest *ingest, uint64_t call, const struct client_message *message)
+ingest_submit(struct ingest *ingest, uint64_t call, const struct client_message *message,
+              struct frames *frames)
 {
-    struct ingest_job *job = make_job(call, message);
+    struct ingest_job *job = make_job(call, message, frames);
     size_t length = message->length;
     enum status st = ST_OK;
 

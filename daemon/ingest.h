@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "daemon/read_prompt.h"
 #include "daemon/tenant.h"
+#include "proto/frames.h"
 
 struct ingest;
 
@@ -27,7 +28,7 @@ struct ingest_job {
     char tenant[TENANT_NAME_MAX];
     struct tenant_grant grant;
     enum method_id method;
-    uint8_t *payload; /* owned */
+    struct frames payload; /* one, owned */
     size_t length;
     /* Once it is back: */
     enum status status;
@@ -46,9 +47,10 @@ enum status ingest_new(const struct reader *reader, uint32_t thread_count, uint6
 /* Waits for jobs in work; the rest is dropped. */
 void ingest_destroy(struct ingest **ingest);
 
-/* Copies the message.  ST_NO_MEMORY: too many jobs or bytes wait (the detail names the limit). */
+/* Takes the payload out of `frames`, whose last it is; copies the rest of the message.
+ * ST_NO_MEMORY: too many jobs or bytes wait (the detail names the limit). */
 enum status ingest_submit(struct ingest *ingest, uint64_t call,
-                          const struct client_message *message);
+                          const struct client_message *message, struct frames *frames);
 
 /* Readable when jobs may be back. */
 int ingest_fd(const struct ingest *ingest);

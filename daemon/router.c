@@ -319,6 +319,7 @@ read_socket(struct router *router, enum router_socket which)
         if (read_address(&frames, which, &message.from)) {
             size_t last = plans[which].frames;
 
+            message.frames = &frames;
             message.payload = frames_bytes(&frames, last);
             message.payload_length = frames_length(&frames, last);
             message.peer =

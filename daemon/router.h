@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "proto/curve.h"
 
+struct frames;
 struct router;
 
 #define ROUTER_CLIENT_HWM   4096 /* messages that wait for one client; then it counts as lost */
@@ -54,6 +55,7 @@ struct message {
     size_t header_length;
     const void *payload;
     size_t payload_length;
+    struct frames *frames; /* as they came; who keeps the payload may take the last (frames_take) */
 };
 
 struct router_handlers {

@@ -425,7 +425,8 @@ start_call(struct kvasird *d, struct call *call, const struct message *message)
                                .grant = &entry.grant,
                                .payload = message->payload,
                                .length = message->payload_length,
-                           });
+                           },
+                           message->frames);
         if (st != ST_OK) {
             service_reply_status(d, call, st, status_detail());
         }

@@ -88,6 +88,15 @@ frames_close(struct frames *frames)
     frames->count = 0;
 }
 
+void
+frames_take(struct frames *frames, size_t index, struct frames *taken_out)
+{
+    assert(index < frames->count);
+    taken_out->count = 1;
+    (void)zmq_msg_init(&taken_out->parts[0]);
+    (void)zmq_msg_move(&taken_out->parts[0], &frames->parts[index]);
+}
+
 const void *
 frames_bytes(struct frames *frames, size_t index)
 {
@@ -102,17 +111,29 @@ frames_length(struct frames *frames, size_t index)
     return zmq_msg_size(&frames->parts[index]);
 }
 
-/* Copies all parts into messages first, so that only the first send can be refused. */
+/* One more part, to be written. */
+static enum status
+add_part(struct frames *frames, size_t length, void **bytes_out)
+{
+    zmq_msg_t *part = &frames->parts[frames->count];
+
+    if (zmq_msg_init_size(part, length) != 0) {
+        return ERR(ST_NO_MEMORY, "no memory for a frame of %zu bytes", length);
+    }
+    frames->count++;
+    *bytes_out = zmq_msg_data(part);
+    return ST_OK;
+}
+
 static enum status
 copy_parts(struct frames *frames, const struct frame *parts, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (zmq_msg_init_size(&frames->parts[i], parts[i].length) != 0) {
-            return ERR(ST_NO_MEMORY, "no memory for a frame of %zu bytes", parts[i].length);
-        }
-        frames->count++;
+        void *bytes;
+
+        TRY(add_part(frames, parts[i].length, &bytes));
         if (parts[i].length > 0) {
-            memcpy(zmq_msg_data(&frames->parts[i]), parts[i].bytes, parts[i].length);
+            memcpy(bytes, parts[i].bytes, parts[i].length);
         }
     }
     return ST_OK;
@@ -136,6 +157,21 @@ send_part(void *socket, zmq_msg_t *part, int flags)
     }
 }
 
+/* All parts, which are there, so that only the first can be refused. */
+static enum status
+send_parts(void *socket, struct frames *frames)
+{
+    enum status st = ST_OK;
+
+    for (size_t i = 0; st == ST_OK && i < frames->count; i++) {
+        st = send_part(socket, &frames->parts[i], i + 1 < frames->count ? ZMQ_SNDMORE : 0);
+        /* After its first part libzmq has taken the message; losing the peer then drops it
+         * silently. */
+        assert(i == 0 || st != ST_UNAVAILABLE);
+    }
+    return st;
+}
+
 enum status
 frames_send(void *socket, const struct frame *parts, size_t count)
 {
@@ -144,11 +180,25 @@ frames_send(void *socket, const struct frame *parts, size_t count)
     assert(count >= 1 && count <= FRAMES_MAX);
     enum status st = copy_parts(&frames, parts, count);
 
-    for (size_t i = 0; st == ST_OK && i < count; i++) {
-        st = send_part(socket, &frames.parts[i], i + 1 < count ? ZMQ_SNDMORE : 0);
-        /* After its first part libzmq has taken the message; losing the peer then drops it
-         * silently. */
-        assert(i == 0 || st != ST_UNAVAILABLE);
+    st = st == ST_OK ? send_parts(socket, &frames) : st;
+    frames_close(&frames);
+    return st;
+}
+
+enum status
+frames_send_packed(void *socket, struct frame head, const ProtobufCMessage *message, size_t length)
+{
+    struct frames frames = {.count = 0};
+    void *bytes;
+    enum status st = copy_parts(&frames, &head, 1);
+
+    st = st == ST_OK ? add_part(&frames, length, &bytes) : st;
+    if (st == ST_OK) {
+        size_t packed = protobuf_c_message_pack(message, bytes);
+
+        assert(packed == length);
+        (void)packed;
+        st = send_parts(socket, &frames);
     }
     frames_close(&frames);
     return st;

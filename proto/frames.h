@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <protobuf-c/protobuf-c.h>
 #include <zmq.h>
 
 #include "common/status.h"
@@ -27,6 +28,10 @@ struct frames {
 enum status frames_recv(void *socket, struct frames *frames_out);
 void frames_close(struct frames *frames);
 
+/* Takes one frame out of a message, to be kept without a copy: what is left there is empty.  The
+ * bytes of a short one may move. */
+void frames_take(struct frames *frames, size_t index, struct frames *taken_out);
+
 const void *frames_bytes(struct frames *frames, size_t index);
 size_t frames_length(struct frames *frames, size_t index);
 
@@ -38,6 +43,11 @@ struct frame {
 /* Sends all parts or nothing.  ST_UNAVAILABLE: the queue is full, or a ROUTER's peer is gone
  * (detail says which).  ST_SYSTEM. */
 enum status frames_send(void *socket, const struct frame *parts, size_t count);
+
+/* Two frames, the second a message of `length` packed bytes, which is packed where it leaves
+ * from. */
+enum status frames_send_packed(void *socket, struct frame head, const ProtobufCMessage *message,
+                               size_t length);
 
 /* Common options of all sockets of ours: linger 0, small high-water marks, message cap; ROUTER:
  * mandatory, handover. */

@@ -4,7 +4,10 @@
 
 #include "proto/endpoints.h"
 #include "proto/frames.h"
+#include "proto/wire.h"
 #include "tests/support/check_main.h"
+
+#include "kvasir/v1/rag.pb-c.h"
 
 struct pair {
     void *context;
@@ -71,6 +74,56 @@ START_TEST(frames_travel_both_ways_whole)
     ck_assert_mem_eq(frames_bytes(&frames, 0), "ok", 2);
     frames_close(&frames);
     frames_close(&frames);
+    pair_destroy(&pair);
+}
+END_TEST
+
+START_TEST(a_message_is_packed_where_it_leaves_from)
+{
+    struct pair pair = pair_new();
+    struct frames frames;
+    struct wire_buffer packed = {0};
+    Kvasir__V1__TokenizeRequest request = KVASIR__V1__TOKENIZE_REQUEST__INIT;
+
+    char text[] = "to be packed";
+
+    request.text = text;
+    ck_assert_int_eq(wire_pack(&packed, &request.base), ST_OK);
+    ck_assert_int_eq(
+        frames_send_packed(pair.dealer, (struct frame){"head", 4}, &request.base, packed.length),
+        ST_OK);
+    ck_assert_int_eq(wait_and_receive(pair.router, &frames), ST_OK);
+    ck_assert_uint_eq(frames.count, 3);
+    ck_assert_mem_eq(frames_bytes(&frames, 1), "head", 4);
+    ck_assert_uint_eq(frames_length(&frames, 2), packed.length);
+    ck_assert_mem_eq(frames_bytes(&frames, 2), packed.bytes, packed.length);
+    frames_close(&frames);
+    wire_buffer_deinit(&packed);
+    pair_destroy(&pair);
+}
+END_TEST
+
+/* Short ones lie in the message itself, long ones behind a pointer. */
+START_TEST(a_frame_that_is_taken_outlives_its_message)
+{
+    struct pair pair = pair_new();
+    char bytes[70000];
+
+    memset(bytes, 'y', sizeof(bytes));
+    for (size_t length = 0; length <= sizeof(bytes); length = length * 10 + 7) {
+        struct frames frames, taken;
+
+        ck_assert_int_eq(
+            frames_send(pair.dealer, (struct frame[]){{"head", 4}, {bytes, length}}, 2), ST_OK);
+        ck_assert_int_eq(wait_and_receive(pair.router, &frames), ST_OK);
+        frames_take(&frames, frames.count - 1, &taken);
+        ck_assert_uint_eq(frames_length(&frames, frames.count - 1), 0);
+        frames_close(&frames);
+        ck_assert_uint_eq(taken.count, 1);
+        ck_assert_uint_eq(frames_length(&taken, 0), length);
+        ck_assert(length == 0 || memcmp(frames_bytes(&taken, 0), bytes, length) == 0);
+        frames_close(&taken);
+    }
     pair_destroy(&pair);
 }
 END_TEST
@@ -172,7 +225,9 @@ START_TEST(the_runtime_directory_is_found_in_the_documented_order)
 }
 END_TEST
 
-CHECK_MAIN("frames", frames_travel_both_ways_whole, a_message_of_too_many_frames_is_dropped_whole,
+CHECK_MAIN("frames", frames_travel_both_ways_whole, a_message_is_packed_where_it_leaves_from,
+           a_frame_that_is_taken_outlives_its_message,
+           a_message_of_too_many_frames_is_dropped_whole,
            sending_to_a_stranger_or_a_full_queue_is_unavailable,
            only_who_asks_for_it_loses_a_silent_connection,
            the_runtime_directory_is_found_in_the_documented_order)

@@ -121,8 +121,15 @@ reader_close(struct reader *reader, struct tokenizer **tokenizer)
 static enum status
 submit(struct ingest *ingest, uint64_t call, const void *payload, size_t length)
 {
-    return ingest_submit(ingest, call,
-                         &(struct client_message){METHOD_TOKENIZE, "", payload, length, NULL});
+    struct frames frames = {.count = 1};
+
+    ck_assert_int_eq(zmq_msg_init_size(&frames.parts[0], length), 0);
+    memcpy(zmq_msg_data(&frames.parts[0]), payload, length);
+    enum status st = ingest_submit(
+        ingest, call, &(struct client_message){METHOD_TOKENIZE, "", NULL, length, NULL}, &frames);
+
+    frames_close(&frames);
+    return st;
 }
 
 START_TEST(every_job_comes_back_once_with_its_own_result)
