@@ -29,7 +29,8 @@ float random_value(void);
 uint16_t to_bf16(float x);
 float from_bf16(uint16_t x);
 
-/* The same numbers twice: float32 on the host, bf16 on the device. */
+/* The same numbers twice: float32 on the host, bf16 on the device.  What is not random is for an
+ * output: zeros on the host, NaN on the device. */
 struct tensor {
     float *host;
     void *device;
