@@ -51,6 +51,7 @@ think(struct analyst_job *job)
     struct traffic_trace trace;
     enum status st = traffic_number(&job->window, &trace);
 
+    traffic_window_deinit(&job->window); /* the trace says it all */
     if (st != ST_OK) {
         return st;
     }
@@ -112,7 +113,6 @@ run_thread(void *arg)
         if (job->status != ST_OK) {
             (void)snprintf(job->message, sizeof(job->message), "%s", status_detail());
         }
-        traffic_window_deinit(&job->window);
         job->cpu_us = thread_cpu_us() - start_us;
         job->done_us = clock_now_us();
         hand_back(analyst, job);

@@ -8,31 +8,26 @@
 #include "kvpool/catalog.h"
 
 enum status
-blocks_init(struct blocks *blocks, uint32_t total)
+blocks_init(struct blocks *blocks, uint32_t total, bool has_history)
 {
-    uint32_t *free_ids = mem_zalloc(total, sizeof(*free_ids));
-    uint64_t *contents = mem_zalloc(total, sizeof(*contents));
-    uint64_t *owners = mem_zalloc(total, sizeof(*owners));
-    uint64_t *before = mem_zalloc(total, sizeof(*before));
-
-    if (free_ids == NULL || contents == NULL || owners == NULL || before == NULL) {
-        mem_free(free_ids);
-        mem_free(contents);
-        mem_free(owners);
-        mem_free(before);
+    *blocks = (struct blocks){.total = total, .free_count = total, .has_history = has_history};
+    list_init(&blocks->quarantine);
+    list_init(&blocks->erasing);
+    blocks->free_ids = mem_zalloc(total, sizeof(blocks->free_ids[0]));
+    if (has_history) {
+        blocks->contents = mem_zalloc(total, sizeof(blocks->contents[0]));
+        blocks->owners = mem_zalloc(total, sizeof(blocks->owners[0]));
+        blocks->before = mem_zalloc(total, sizeof(blocks->before[0]));
+    }
+    if (blocks->free_ids == NULL
+        || (has_history
+            && (blocks->contents == NULL || blocks->owners == NULL || blocks->before == NULL))) {
+        blocks_deinit(blocks);
         return ERR(ST_NO_MEMORY, "list of %u free blocks", total);
     }
     for (uint32_t i = 0; i < total; i++) {
-        free_ids[i] = total - 1 - i; /* so that block 0 goes first */
+        blocks->free_ids[i] = total - 1 - i; /* so that block 0 goes first */
     }
-    *blocks = (struct blocks){.total = total,
-                              .free_count = total,
-                              .free_ids = free_ids,
-                              .contents = contents,
-                              .owners = owners,
-                              .before = before};
-    list_init(&blocks->quarantine);
-    list_init(&blocks->erasing);
     return ST_OK;
 }
 
@@ -51,9 +46,10 @@ free_runs(struct list_node *runs)
 void
 blocks_deinit(struct blocks *blocks)
 {
-    if (blocks->free_ids == NULL) {
+    if (blocks->total == 0) {
         return;
     }
+    blocks->total = 0;
     free_runs(&blocks->quarantine);
     free_runs(&blocks->erasing);
     MEM_FREE(blocks->free_ids);
@@ -108,9 +104,11 @@ blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id = blocks->free_ids[--blocks->free_count];
 
-        blocks->contents[id] = 0;
-        blocks->before[id] = blocks->before[id] == 0 ? blocks->owners[id] : BLOCKS_ANY;
-        blocks->owners[id] = 0;
+        if (blocks->has_history) {
+            blocks->contents[id] = 0;
+            blocks->before[id] = blocks->before[id] == 0 ? blocks->owners[id] : BLOCKS_ANY;
+            blocks->owners[id] = 0;
+        }
         run->ids[run->count++] = id;
     }
 }
@@ -118,7 +116,7 @@ blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
 void
 blocks_settle(struct blocks *blocks, const struct block_run *run)
 {
-    for (uint32_t i = 0; i < run->count; i++) {
+    for (uint32_t i = 0; blocks->has_history && i < run->count; i++) {
         blocks->before[run->ids[i]] = 0;
     }
 }

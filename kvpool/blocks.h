@@ -34,16 +34,18 @@ struct blocks {
     uint32_t free_count;
     uint32_t quarantined;
     uint32_t *free_ids;          /* [total], a stack of free_count */
-    uint64_t *contents;          /* [total] checksums of sealed blocks; 0: not known */
     struct list_node quarantine; /* of block_run.link, with a fence */
     struct list_node erasing;    /* likewise, without one and with an erasure */
+    bool has_history;            /* of blocks: the next three, else NULL */
+    uint64_t *contents;          /* [total] checksums of sealed blocks; 0: not known */
     uint64_t *owners; /* [total] the document that a block holds, or held if it is free; 0: none */
     uint64_t *before; /* [total] the one before, until its next owner has wiped it for certain; 0:
                          none, BLOCKS_ANY: more than one */
     struct catalog *catalog; /* NULL: none; the record of a block that becomes free is cleared */
 };
 
-enum status blocks_init(struct blocks *blocks, uint32_t total);
+/* Without a history nobody may ask what a block holds or held.  ST_NO_MEMORY. */
+enum status blocks_init(struct blocks *blocks, uint32_t total, bool has_history);
 
 /* Frees the stack and what is in quarantine.  A zeroed struct is fine. */
 void blocks_deinit(struct blocks *blocks);

@@ -70,7 +70,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     list_init(&pool->to_check);
     st = htab_init(&pool->awaited, awaited_equal);
     if (st == ST_OK) {
-        st = blocks_init(&pool->blocks, config->block_count);
+        st = blocks_init(&pool->blocks, config->block_count, !config->is_replay);
     }
     pool->blocks.catalog = config->catalog;
     if (st == ST_OK) {
@@ -452,7 +452,8 @@ take_missing(struct kvpool *pool, struct kvpool_doc *doc)
     uint32_t missing = blocks_missing(doc);
 
     blocks_take(&pool->blocks, doc->run, missing);
-    for (uint32_t i = doc->run->count - missing; i < doc->run->count; i++) {
+    for (uint32_t i = doc->run->count - missing; pool->blocks.has_history && i < doc->run->count;
+         i++) {
         pool->blocks.owners[doc->run->ids[i]] = doc->source;
     }
     doc->policy.blocks_resident += missing;

@@ -559,7 +559,7 @@ tier_host_new(const struct tier_host_config *config, struct tier **tier_out)
     host->config = *config;
     host->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     tier = &host->tier;
-    st = blocks_init(&host->places, config->places);
+    st = blocks_init(&host->places, config->places, true);
     host->places.catalog = config->catalog;
     if (st == ST_OK) {
         st = htab_init(&host->index, doc_has_key);

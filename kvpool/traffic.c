@@ -135,15 +135,38 @@ require_number(struct htab *known, struct numbered *storage, const struct traffi
     return ST_OK;
 }
 
+/* The first reference from which on the window names at most TRAFFIC_DOCUMENTS_MAX documents. */
 static enum status
-number_all(const struct traffic_window *window, struct htab *known, struct numbered *storage,
-           struct traffic_trace *out)
+find_start(const struct traffic_window *window, struct htab *known, struct numbered *storage,
+           uint32_t *start_out)
+{
+    uint32_t start = window->count, documents = 0;
+
+    while (start > 0) {
+        const struct traffic_reference *ref = &window->references[start - 1];
+
+        if (htab_find(known, ref->key, &ref->key) == NULL) {
+            if (documents == TRAFFIC_DOCUMENTS_MAX) {
+                break;
+            }
+            storage[documents] = (struct numbered){.key = ref->key};
+            TRY(htab_insert(known, ref->key, &storage[documents++].node));
+        }
+        start--;
+    }
+    *start_out = start;
+    return ST_OK;
+}
+
+static enum status
+number_all(const struct traffic_window *window, uint32_t start, struct htab *known,
+           struct numbered *storage, struct traffic_trace *out)
 {
     struct replay_trace *trace = &out->trace;
-    uint32_t count = 0, i = 0;
+    uint32_t count = 0, i = start;
 
     while (i < window->count && window->references[i].is_first == 0) {
-        i++; /* the rest of a request whose beginning was overwritten */
+        i++; /* the rest of a request whose beginning is not in the window */
     }
     for (; i < window->count; i++) {
         struct numbered *doc = NULL;
@@ -171,13 +194,21 @@ traffic_number(const struct traffic_window *window, struct traffic_trace *trace_
         .trace.tokens = mem_zalloc(window->count, sizeof(out.trace.tokens[0])),
         .ready = mem_zalloc(window->count, sizeof(out.ready[0])),
     };
-    struct numbered *storage = mem_zalloc(window->count, sizeof(*storage));
-    struct htab known = {0};
+    struct numbered *storage = mem_zalloc(TRAFFIC_DOCUMENTS_MAX, sizeof(*storage));
+    struct htab seen = {0}, known = {0};
     enum status st = ST_NO_MEMORY;
+    uint32_t start;
 
     if (out.trace.starts != NULL && out.trace.docs != NULL && out.trace.tokens != NULL
-        && out.ready != NULL && storage != NULL && htab_init(&known, numbered_equal) == ST_OK) {
-        st = number_all(window, &known, storage, &out);
+        && out.ready != NULL && storage != NULL && htab_init(&seen, numbered_equal) == ST_OK) {
+        st = find_start(window, &seen, storage, &start);
+    }
+    htab_deinit(&seen);
+    if (st == ST_OK) {
+        st = htab_init(&known, numbered_equal);
+    }
+    if (st == ST_OK) {
+        st = number_all(window, start, &known, storage, &out);
     }
     htab_deinit(&known);
     mem_free(storage);

@@ -11,8 +11,9 @@
 #include "kvpool/kvpool.h"
 #include "kvpool/replay.h"
 
-#define TRAFFIC_REFERENCES   (1u << 17) /* 2 MiB: 13107 requests of ten documents */
-#define TRAFFIC_REUSE_LEVELS 24         /* 0, 1, 2..3, 4..7, ... requests */
+#define TRAFFIC_REFERENCES    (1u << 17) /* 2 MiB: 13107 requests of ten documents */
+#define TRAFFIC_DOCUMENTS_MAX 20000 /* that a trace tells apart: some 500 bytes each to replay it */
+#define TRAFFIC_REUSE_LEVELS  24    /* 0, 1, 2..3, 4..7, ... requests */
 
 struct traffic;
 
@@ -54,7 +55,8 @@ struct traffic_trace {
     uint32_t *ready; /* [references of the trace] tokens found */
 };
 
-/* ST_NO_MEMORY. */
+/* The last requests of the window that cite TRAFFIC_DOCUMENTS_MAX documents or fewer.
+ * ST_NO_MEMORY. */
 enum status traffic_number(const struct traffic_window *window, struct traffic_trace *trace_out);
 void traffic_trace_deinit(struct traffic_trace *trace);
 

@@ -3,8 +3,11 @@
  * its requests; from that, nine other pools are forecast (three sizes, three policies); then those
  * pools serve all of it, and what they hit after the moment of the forecast is compared. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "common/htab.h"
 #include "kvpool/forecast.h"
 #include "tests/sim/workload.h"
 #include "tests/support/check_main.h"
@@ -17,6 +20,8 @@
 #define NEAR             0.03  /* on what promises it: stationary, news, flash */
 #define NEAR_ENOUGH      0.06  /* else, or it says that it is uncertain */
 #define RUNNING_NEAR     0.025 /* of what the running pool really hit */
+#define LOOK_BLOCKS      30000 /* of 4 MiB: what a GPU of 141 GB has beside an 8B model */
+#define LOOK_POINTS      5     /* a quarter of that up to four times */
 
 static const double sizes[SIZES] = {0.01, 0.05, 0.2};
 static const struct evict_policy_ops *const policies[POLICIES] = {&evict_zipf, &evict_lru,
@@ -175,6 +180,102 @@ START_TEST(a_forecast_comes_true_or_says_that_it_is_uncertain)
 }
 END_TEST
 
+/* A field of /proc/self/status, in bytes. */
+static uint64_t
+memory_of(const char *field)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    unsigned long long kib = 0;
+    char line[256];
+
+    ck_assert_ptr_nonnull(status);
+    while (fgets(line, sizeof(line), status) != NULL) {
+        if (strncmp(line, field, strlen(field)) == 0) {
+            kib = strtoull(line + strlen(field), NULL, 10);
+        }
+    }
+    ck_assert_int_eq(fclose(status), 0);
+    ck_assert_uint_gt(kib, 0);
+    return kib << 10;
+}
+
+/* From now on the peak counts anew. */
+static void
+forget_peak(void)
+{
+    FILE *refs = fopen("/proc/self/clear_refs", "w");
+
+    ck_assert_msg(refs != NULL && fputs("5", refs) >= 0 && fclose(refs) == 0, "no clear_refs");
+}
+
+/* As much as the ring holds, ten documents a request, three of four found. */
+static void
+fill_ring(struct traffic *traffic, const struct workload *w)
+{
+    for (uint32_t r = 0; r < w->trace.request_count; r++) {
+        struct kvpool_want wants[16];
+        size_t count = wants_of(&w->trace, r, wants);
+
+        traffic_request(traffic, 8, 64);
+        for (size_t i = 0; i < count; i++) {
+            wants[i].tokens_ready = htab_mix(r * 16 + i) % 4 == 0 ? 0 : wants[i].n_tokens;
+            traffic_document(traffic, &wants[i]);
+        }
+    }
+}
+
+START_TEST(a_look_at_all_that_is_remembered_needs_less_than_sixteen_mebibytes)
+{
+    struct workload_spec spec = {"look",           "stat", 0.7, .docs = 1000000, .per_request = 10,
+                                 .requests = 13107};
+    struct forecast_config config = {.policy = &evict_zipf,
+                                     .block_count = LOOK_BLOCKS,
+                                     .block_tokens = 32,
+                                     .quadratic_tokens = QUADRATIC_TOKENS,
+                                     .in_flight = 8,
+                                     .own_blocks = 64};
+    struct forecast_point points[LOOK_POINTS];
+    struct traffic_window window;
+    struct traffic_trace trace;
+    struct traffic *traffic = NULL;
+    struct forecast forecast;
+    struct workload w;
+    uint64_t before, peak;
+    clock_t start;
+
+    if (getenv("KVASIR_SANITIZED") != NULL && getenv("KVASIR_SANITIZED")[0] != '\0') {
+        return; /* their shadow is larger than what is measured */
+    }
+    workload_make(&spec, 1, &w);
+    for (uint32_t d = 0; d < w.trace.doc_count; d++) {
+        w.trace.tokens[d] = 50 + d % 200; /* short, so that many fit */
+    }
+    for (size_t i = 0; i < LOOK_POINTS; i++) {
+        points[i] =
+            (struct forecast_point){.policy = &evict_zipf, .block_count = LOOK_BLOCKS / 4 << i};
+    }
+    before = memory_of("VmRSS:");
+    forget_peak();
+    start = clock();
+    ck_assert_int_eq(traffic_new(&traffic), ST_OK);
+    fill_ring(traffic, &w);
+    ck_assert_int_eq(traffic_copy(traffic, &window), ST_OK);
+    ck_assert_int_eq(traffic_number(&window, &trace), ST_OK);
+    traffic_window_deinit(&window);
+    ck_assert_int_eq(forecast_run(&trace, &config, points, LOOK_POINTS, &forecast), ST_OK);
+    ck_assert_int_eq(forecast_look(&trace, &config, &forecast), ST_OK);
+    peak = memory_of("VmHWM:");
+    printf("a look at %u references to %u documents, pools up to %u blocks: %.1f MiB, %.2f s\n",
+           trace.trace.starts[trace.trace.request_count], trace.trace.doc_count,
+           points[LOOK_POINTS - 1].block_count, (double)(peak - before) / (1 << 20),
+           (double)(clock() - start) / CLOCKS_PER_SEC);
+    ck_assert_uint_lt(peak - before, 16u << 20);
+    traffic_trace_deinit(&trace);
+    traffic_destroy(&traffic);
+    workload_deinit(&w);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -184,6 +285,7 @@ main(void)
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(tcase, a_forecast_comes_true_or_says_that_it_is_uncertain, 0,
                         (int)workload_ci_count);
+    tcase_add_test(tcase, a_look_at_all_that_is_remembered_needs_less_than_sixteen_mebibytes);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
