@@ -39,7 +39,8 @@ class Service:
         self.runtime = os.path.join(folder, "run")
         os.mkdir(self.runtime, 0o700)
         kv_type = "bf16" if device == "cuda" else "f32"
-        self.start("kvasird", "--model", model, "--kv-type", kv_type, *daemon_options)
+        model_options = ["--model", model] if model else []  # else a dummy's are among the others
+        self.start("kvasird", *model_options, "--kv-type", kv_type, *daemon_options)
         self.start("kvasir-worker", "--device", device)
 
     def start(self, program, *arguments):

@@ -14,8 +14,8 @@
 #include "tests/support/check_main.h"
 
 #define OPERATIONS           150000
-#define SEEDS                6    /* of each policy, lru's with a share of the operations */
-#define OPERATIONS_OF_OTHERS 8000 /* and seed */
+#define SEEDS                24   /* of each policy, lru's with a share of the operations */
+#define OPERATIONS_OF_OTHERS 2500 /* and seed */
 
 /* --- claims ----------------------------------------------------------------------------------- */
 
