@@ -57,8 +57,7 @@ struct kvpool_config {
     struct catalog *catalog;
     const struct kvpool_watch *watch; /* NULL: nobody is told; outlives the pool */
     double quadratic_tokens;          /* as in struct evict_config */
-    bool
-        is_replay; /* nobody will ask why a document is missing or what is in a block: spare that memory */
+    bool is_replay; /* nobody asks why a document is missing, or what is in a block */
 };
 
 enum kvpool_miss {
