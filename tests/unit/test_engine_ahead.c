@@ -19,6 +19,7 @@ static char calls[CALLS_MAX];
 static size_t n_calls;
 static uint64_t pairs_most, segs_most;
 static uint32_t n_building;
+static uint32_t n_allocated;
 static struct ops real;
 
 static void
@@ -76,6 +77,20 @@ hear_wait(const struct ops *ops)
     return real.wait(ops);
 }
 
+static enum status
+hear_alloc(const struct ops *ops, size_t bytes, void **memory_out)
+{
+    n_allocated++;
+    return real.alloc(ops, bytes, memory_out);
+}
+
+static enum status
+hear_alloc_host(const struct ops *ops, size_t bytes, void **memory_out)
+{
+    n_allocated++;
+    return real.alloc_host(ops, bytes, memory_out);
+}
+
 static void
 forget_calls(void)
 {
@@ -83,6 +98,7 @@ forget_calls(void)
     calls[0] = '\0';
     pairs_most = segs_most = 0;
     n_building = 0;
+    n_allocated = 0;
 }
 
 static struct rig *
@@ -98,6 +114,8 @@ open_rig(void)
     rig->ops->embed = hear_embed;
     rig->ops->sample = hear_sample;
     rig->ops->wait = hear_wait;
+    rig->ops->alloc = hear_alloc;
+    rig->ops->alloc_host = hear_alloc_host;
     fill_all();
     forget_calls();
     return rig;
@@ -113,9 +131,11 @@ START_TEST(the_next_step_is_sent_before_the_tokens_of_this_one_are_there)
     request.max_tokens = 4;
     request.ignores_end = true;
     rig_assign(rig, &request);
+    n_allocated = 0;
     rig_run(rig);
     /* Documents and query are one step, three decodes follow; one wait each, and no step is sent
      * after the last token, which is known to be the last. */
+    ck_assert_uint_eq(n_allocated, 0);
     ck_assert_str_eq(calls, "PRSPW"
                             "RSPW"
                             "RSPW"
@@ -240,7 +260,9 @@ run_tiny(struct rig *rig, struct rig_heard heard_out[3])
             tiny->docs[i].is_joined = true;
         }
     }
+    n_allocated = 0;
     rig_run(rig);
+    ck_assert_uint_eq(n_allocated, 0);
     for (uint32_t i = 0; i < 3; i++) {
         ck_assert_str_eq(rig->heard[1 + i].error, "");
         ck_assert_uint_eq(rig->heard[1 + i].n_ids, 6);
