@@ -140,7 +140,7 @@ hand_over_arenas(struct kvasird *d)
 
 /* The host tier of the earlier kvasird, if it is the one that is wanted; else a new one. */
 static enum status
-take_over_host(struct kvasird *d)
+take_over_host(struct kvasird *d, bool *is_adopted_out)
 {
     const struct catalog_pool *pool = catalog_pool(d->estate.catalog);
     int fds[2];
@@ -150,7 +150,7 @@ take_over_host(struct kvasird *d)
     if (d->options.host_memory > 0) {
         st = host_memory_adopt(fds[0], fds[1], pool, d->options.host_memory, &d->host);
         if (st == ST_OK) {
-            d->is_host_adopted = true;
+            *is_adopted_out = true;
             return ST_OK;
         }
         log_warn("host_tier_dropped", "reason=\"%s\", starting without copies", status_detail());
@@ -170,15 +170,16 @@ take_over(struct kvasird *d)
     const struct catalog_pool *pool = catalog_pool(d->estate.catalog);
     struct kvpool_adopted adopted = {0};
     uint64_t start_us = clock_now_us();
+    bool is_host_adopted = false;
     uint32_t living;
 
     handoff_name_pool(d->handoff, pool->id);
     living = expect_workers(d);
     peers_count_expected(d);
     sched_use_catalog(d->sched, d->estate.catalog);
-    TRY(take_over_host(d));
+    TRY(take_over_host(d, &is_host_adopted));
     sched_use_host_tier(d->sched, d->host.places, d->host.catalog);
-    handoff_use_host(d->handoff, d->host.fd, d->host.bytes);
+    handoff_use_host(d->handoff, d->host.fd, d->host.bytes, is_host_adopted);
     TRY(sched_adopt_pool(d->sched, pool->block_count, may_write, d, &adopted));
     if (d->estate.learned_fd >= 0
         && sched_restore_learned(d->sched, d->estate.learned_fd) != ST_OK) {
@@ -231,7 +232,7 @@ adopt_pool(struct kvasird *d)
     TRY(estate_new_id(id));
     handoff_name_pool(d->handoff, id);
     TRY(host_memory_make(d->options.host_memory, &d->host));
-    handoff_use_host(d->handoff, d->host.fd, d->host.bytes);
+    handoff_use_host(d->handoff, d->host.fd, d->host.bytes, false);
     return ST_OK;
 }
 

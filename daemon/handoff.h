@@ -67,6 +67,7 @@ struct handoff_event {
     uint32_t seqs_max;    /* 1..SCHED_WORKER_SEQS_MAX */
     uint32_t block_count; /* the same for all workers */
     uint64_t block_bytes;
+    bool maps_host; /* of HANDOFF_REJOINED: the host tier's memory too */
 };
 
 struct handoff;
@@ -105,8 +106,10 @@ bool handoff_lost_arenas(struct handoff *handoff);
 
 struct arenas;
 
-/* Memory of the host tier, which every worker that comes from now on maps; borrowed. */
-void handoff_use_host(struct handoff *handoff, int fd, uint64_t bytes);
+/* Memory of the host tier, which every worker that comes from now on maps; borrowed.  Unless it is
+ * that of the earlier kvasird, a worker that has some of his mapped is not taken back: it would keep
+ * all of it, and what was forgotten since. */
+void handoff_use_host(struct handoff *handoff, int fd, uint64_t bytes, bool is_adopted);
 
 /* The pool's name; before the first turn.  16 bytes. */
 void handoff_name_pool(struct handoff *handoff, const uint8_t *id);

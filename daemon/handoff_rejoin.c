@@ -18,8 +18,9 @@ handoff_name_pool(struct handoff *h, const uint8_t *id)
 }
 
 void
-handoff_use_host(struct handoff *h, int fd, uint64_t bytes)
+handoff_use_host(struct handoff *h, int fd, uint64_t bytes, bool is_adopted)
 {
+    h->is_host_adopted = is_adopted;
     h->host_fd = fd;
     h->host_bytes = bytes;
 }
@@ -82,6 +83,10 @@ check_return(const struct handoff *h, const struct connection *c, const Kvasir__
                    ", process %d: it must start anew",
                    attach->worker, attach->incarnation, (int)c->event.pid);
     }
+    if (attach->maps_host && !h->is_host_adopted) {
+        return ERR(ST_INVALID, "the worker is back with the memory of a host tier that is no more: "
+                               "it must start anew");
+    }
     return ST_OK;
 }
 
@@ -107,6 +112,7 @@ handoff_take_back(struct handoff *h, struct connection *c, const Kvasir__V1__Att
     TRY(datagram_send(c->socket, &reply.base, NULL, 0));
     c->event.worker = attach->worker;
     c->event.incarnation = attach->incarnation;
+    c->event.maps_host = attach->maps_host;
     c->event.block_count = h->arenas.block_count;
     c->event.block_bytes = h->arenas.block_bytes;
     handoff_end_talk(c, HANDOFF_REJOINED);

@@ -49,6 +49,7 @@ struct handoff {
     size_t connection_count;
 
     struct arenas arenas;
+    bool is_host_adopted;              /* workers that come back have it mapped */
     int host_fd;                       /* of the host tier; borrowed */
     uint64_t host_bytes;               /* 0: there is none */
     char device[HANDOFF_DEVICE_BYTES]; /* where the arenas are */

@@ -74,10 +74,9 @@ struct kvasird {
     struct access *access; /* of those who come over a network; NULL without */
     struct calls *calls;
     struct handoff *handoff;
-    uint64_t busy_until_us;  /* no sleep before */
-    struct estate estate;    /* the pool's, once there is one */
-    struct host_memory host; /* of the host tier */
-    bool is_host_adopted;    /* living workers of an earlier kvasird have it mapped */
+    uint64_t busy_until_us;                    /* no sleep before */
+    struct estate estate;                      /* the pool's, once there is one */
+    struct host_memory host;                   /* of the host tier */
     struct peer_link peers[SCHED_WORKERS_MAX]; /* by worker number */
 
     struct wire_arena *arena;           /* of the message in hand */

@@ -74,6 +74,7 @@ peers_rejoined(struct kvasird *d, const struct handoff_event *event)
     assert(peer->incarnation == event->incarnation);
     peer->state = PEER_RETURNING;
     peer->seqs_max = event->seqs_max;
+    peer->maps_host = event->maps_host;
     (void)snprintf(peer->device, sizeof(peer->device), "%s", event->device);
     log_info("worker_back", "worker=%u incarnation=%llu pid=%d", event->worker,
              (unsigned long long)event->incarnation, event->pid);
@@ -323,7 +324,7 @@ take_reset(struct kvasird *d, uint32_t worker, const struct message *message,
     peer->heard_us = clock_now_us();
     log_info("worker_ready", "worker=%u incarnation=%llu seqs_max=%u after=restart kept=%zu",
              worker, (unsigned long long)peer->incarnation, peer->seqs_max, wire->step->n_kept);
-    if (d->is_host_adopted) {
+    if (peer->maps_host) {
         sched_worker_use_tier(d->sched, worker);
     }
     peers_back(d, worker, wire->step);

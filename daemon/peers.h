@@ -40,6 +40,7 @@ struct peer_link {
     bool is_leaving;        /* it said Bye */
     bool is_drain_sent;
     uint32_t seqs_max; /* of one that is expected */
+    bool maps_host;    /* likewise: the host tier's memory */
 };
 
 struct catalog_worker;

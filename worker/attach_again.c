@@ -22,7 +22,7 @@ say_attach(const struct attachment *a)
     (void)snprintf(backend, sizeof(backend), "%s", a->device->kind->name);
     memcpy(pool_id, a->pool_id, sizeof(pool_id));
     attach.has_version = attach.has_seqs_max = attach.has_pool_id = true;
-    attach.has_worker = attach.has_incarnation = true;
+    attach.has_worker = attach.has_incarnation = attach.has_maps_host = true;
     attach.version = WIRE_VERSION;
     attach.device = device;
     attach.backend = backend;
@@ -30,6 +30,7 @@ say_attach(const struct attachment *a)
     attach.pool_id = (ProtobufCBinaryData){sizeof(pool_id), pool_id};
     attach.worker = a->worker;
     attach.incarnation = a->incarnation;
+    attach.maps_host = a->host != NULL;
     return talk_send(a->socket, &attach.base, NULL, 0);
 }
 

@@ -319,22 +319,26 @@ is_mps(void)
 static char mps_dir[] = "/tmp/kvasir-mps.XXXXXX";
 static struct process *mps;
 
-/* What MPS's control says to a command: the first number in it, 0 if there is none. */
+/* Runs a line of shell; the first number that it says, 0 if there is none. */
+static int
+run_shell(const char *line)
+{
+    const char *const args[] = {"-c", line, NULL};
+    struct process *shell = process_start_piped("/bin/sh", args, NULL);
+    int answered = (int)strtol(process_output(shell), NULL, 10);
+
+    (void)process_wait(shell);
+    process_destroy(&shell);
+    return answered;
+}
+
 static int
 tell_mps(const char *command)
 {
     char line[128];
-    int answered = 0;
 
     (void)snprintf(line, sizeof(line), "echo %s | timeout 20 nvidia-cuda-mps-control", command);
-    FILE *pipe = popen(line, "re");
-
-    ck_assert_ptr_nonnull(pipe);
-    if (fscanf(pipe, "%d", &answered) != 1) {
-        answered = 0;
-    }
-    (void)pclose(pipe);
-    return answered;
+    return run_shell(line);
 }
 
 static void
@@ -361,15 +365,13 @@ start_mps(void)
 static void
 stop_mps(void)
 {
-    char command[64];
+    char line[128];
 
     if (is_mps()) {
         (void)tell_mps("quit");
         process_destroy(&mps);
-        (void)snprintf(command, sizeof(command), "tail -n 12 %s/*.log", mps_dir);
-        (void)system(command);
-        (void)snprintf(command, sizeof(command), "rm -rf %s", mps_dir);
-        (void)system(command);
+        (void)snprintf(line, sizeof(line), "tail -n 12 %s/*.log >&2; rm -rf %s", mps_dir, mps_dir);
+        (void)run_shell(line);
         memcpy(mps_dir + strlen(mps_dir) - 6, "XXXXXX", 6);
     }
 }

@@ -202,7 +202,55 @@ START_TEST(a_worker_that_lives_on_goes_on_with_the_same_memory)
 }
 END_TEST
 
+/* It would keep the memory of the old one, and with it what is forgotten from now on. */
+START_TEST(a_worker_with_the_memory_of_a_tier_that_is_no_more_starts_anew)
+{
+    static struct answer expected[DOCS];
+    static const char *args[] = {"--host-memory", HOST, "--eviction", "lru", NULL};
+    struct host *host;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){
+        .workers = 1, .kv_memory = POOL, .daemon_args = args, .keeps_pool = true});
+    ask_all(host, expected);
+    host_kill_daemon(host);
+    args[1] = "24MiB";
+    host_restart_daemon(host);
+    ck_assert_int_eq(host_wait_worker(host, 0), 1);
+    (void)host_add_worker(host);
+    ask_all(host, expected);
+    host_wait_at_least(host, "host_blocks", 1);
+    ck_assert_uint_eq(host_counter(host, "spills_refused"), 0);
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(a_worker_that_came_before_the_tier_is_never_asked_for_it)
+{
+    static struct answer expected[DOCS];
+    static const char *args[] = {"--host-memory", "0", "--eviction", "lru", NULL};
+    struct host *host;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){
+        .workers = 1, .kv_memory = POOL, .daemon_args = args, .keeps_pool = true});
+    ask_all(host, expected);
+    args[1] = HOST;
+    for (int life = 0; life < 2; life++) { /* the second one adopts the tier of the first */
+        host_kill_daemon(host);
+        host_restart_daemon(host);
+        host_wait_exactly(host, "workers_ready", 1);
+        ask_all(host, expected);
+        ck_assert_uint_eq(host_counter(host, "spills_refused"), 0);
+        ck_assert_uint_eq(host_counter(host, "host_blocks"), 0);
+    }
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("host_tier", a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once,
            two_workers_share_the_tier,
            memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer,
-           the_copies_outlive_kvasird, a_worker_that_lives_on_goes_on_with_the_same_memory)
+           the_copies_outlive_kvasird, a_worker_that_lives_on_goes_on_with_the_same_memory,
+           a_worker_with_the_memory_of_a_tier_that_is_no_more_starts_anew,
+           a_worker_that_came_before_the_tier_is_never_asked_for_it)
