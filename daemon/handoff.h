@@ -107,8 +107,8 @@ bool handoff_lost_arenas(struct handoff *handoff);
 struct arenas;
 
 /* Memory of the host tier, which every worker that comes from now on maps; borrowed.  Unless it is
- * that of the earlier kvasird, a worker that has some of his mapped is not taken back: it would keep
- * all of it, and what was forgotten since. */
+ * that of the earlier kvasird, a worker that has some of his mapped is not taken back: it would
+ * keep all of it, and what was forgotten since. */
 void handoff_use_host(struct handoff *handoff, int fd, uint64_t bytes, bool is_adopted);
 
 /* The pool's name; before the first turn.  16 bytes. */

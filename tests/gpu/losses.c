@@ -6,9 +6,9 @@
  *   losses [--list]        from the folder that has kvasird and kvasir-worker
  *
  * KVASIR_DEVICE is the workers' --device (cpu: what `make check` runs, in a short form);
- * LOSSES_KILLS and LOSSES_RESTARTS set how many of each.  With LOSSES_MPS=1 the last two tests start
- * a Multi-Process Service of their own and kill its server; without, they kill all workers at once,
- * which is what the death of a server is to kvasird. */
+ * LOSSES_KILLS and LOSSES_RESTARTS set how many of each.  With LOSSES_MPS=1 the last two tests
+ * start a Multi-Process Service of their own and kill its server; without, they kill all workers at
+ * once, which is what the death of a server is to kvasird. */
 #include <dlfcn.h>
 #include <poll.h>
 #include <stdlib.h>
