@@ -64,6 +64,14 @@ keep_host(struct kvasird *d, const struct catalog_pool *pool)
     }
 }
 
+void
+adopt_erase_free_host(const struct kvasird *d)
+{
+    if (host_memory_erase_free(&d->host) != ST_OK) {
+        log_warn("host_tier_not_erased", "detail=\"%s\"", status_detail());
+    }
+}
+
 /* A pidfd of the process, or -1 if it is gone. */
 static int
 open_worker(const struct catalog_worker *worker)
@@ -186,6 +194,9 @@ take_over(struct kvasird *d)
         log_info("learned_nothing", "detail=\"%s\"", status_detail());
     }
     FAILPOINT(adopt_pool);
+    if (living == 0) {
+        adopt_erase_free_host(d);
+    }
     log_info("pool_adopted",
              "documents=%u blocks=%u of=%u blocks_dropped=%u blocks_fenced=%u workers=%u "
              "elapsed_us=%llu",

@@ -154,6 +154,35 @@ host_memory_adopt(int fd, int index_fd, const struct catalog_pool *pool, uint64_
     return ST_OK;
 }
 
+static bool
+holds_copy(const struct host_memory *host, uint32_t place)
+{
+    struct catalog_record record;
+
+    return catalog_read(host->catalog, place, &record, NULL);
+}
+
+enum status
+host_memory_erase_free(const struct host_memory *host)
+{
+    uint64_t block_bytes = host->catalog == NULL ? 0 : catalog_pool(host->catalog)->block_bytes;
+    uint32_t end;
+
+    for (uint32_t first = 0; first < host->places; first = end + 1) {
+        for (end = first; end < host->places && !holds_copy(host, end);) {
+            end++;
+        }
+        if (end > first
+            && fallocate(host->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         (off_t)(first * block_bytes), (off_t)((end - first) * block_bytes))
+                   != 0) {
+            return ERR(ST_SYSTEM, "fallocate of the host tier's places %u to %u: %s", first, end,
+                       strerror(errno));
+        }
+    }
+    return ST_OK;
+}
+
 void
 host_memory_close(struct host_memory *host)
 {

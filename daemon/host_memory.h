@@ -39,6 +39,10 @@ enum status host_memory_index(struct host_memory *host, const struct catalog_poo
 enum status host_memory_adopt(int fd, int index_fd, const struct catalog_pool *pool, uint64_t bytes,
                               struct host_memory *host_out);
 
+/* Gives back the pages of places that hold no copy: what is read there afterwards is zeros.  Only
+ * while no process has the memory mapped: a device may have fixed pages of it. */
+enum status host_memory_erase_free(const struct host_memory *host);
+
 void host_memory_close(struct host_memory *host);
 
 #endif

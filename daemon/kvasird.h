@@ -119,6 +119,8 @@ void adopt_save_learned(struct kvasird *d);
 /* A worker's process, for the next kvasird. */
 void adopt_note_worker(struct kvasird *d, const struct handoff_event *event);
 void adopt_drop_worker(struct kvasird *d, uint32_t worker);
+/* No worker lives: what the host tier has no record of is overwritten. */
+void adopt_erase_free_host(const struct kvasird *d);
 
 /* --- reload.c --------------------------------------------------------------------------------- */
 

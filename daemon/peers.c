@@ -235,6 +235,7 @@ peers_see_losses(struct kvasird *d)
         log_warn("pool_lost",
                  "reason=\"its memory ended with the last worker; the next makes it anew\"");
         sched_drop_pool(d->sched);
+        adopt_erase_free_host(d); /* of what was being forgotten, and that nobody knows any more */
         kv_events_clear(d->kv_events);
     }
 }

@@ -16,6 +16,10 @@
 #define POOL       "4MiB" /* 64 blocks */
 #define HOST       "16MiB"
 
+enum {
+    BLOCK_BYTES = (4 << 20) / 64
+};
+
 static const char *const with_host[] = {"--host-memory", HOST, "--eviction", "lru", NULL};
 
 static struct asking_doc docs[DOCS];
@@ -25,6 +29,18 @@ question_of(size_t index)
 {
     docs[index] = (struct asking_doc){DOC_TOKENS, (uint32_t)index + 1};
     return (struct question){.docs = &docs[index], .doc_count = 1, .query_seed = 3};
+}
+
+/* One whose arena ends with it. */
+static struct process *
+start_ipc_worker(const struct host *host)
+{
+    const char *const args[] = {"--runtime-dir", host_dir(host), NULL};
+    const char *const env[] = {"KVASIR_TEST_IPC=1", "KVASIR_TEST_STEPS=1000000", NULL};
+    struct process *worker = process_start("./tests/support/failing_worker", args, env);
+
+    process_wait_ready(worker);
+    return worker;
 }
 
 /* What every question is answered without any pressure. */
@@ -94,16 +110,14 @@ START_TEST(two_workers_share_the_tier)
 }
 END_TEST
 
-/* Writes over all of the tier's memory, through kvasird's own descriptor. */
-static void
-spoil_memory(const struct process *daemon)
+/* The tier's memory, through kvasird's own descriptor. */
+static int
+open_memory(const struct process *daemon)
 {
-    char path[64], target[64], bytes[4096];
+    char path[64], target[64];
 
-    memset(bytes, 0x5a, sizeof(bytes));
     for (int fd = 3; fd < 256; fd++) {
         ssize_t length;
-        int memory;
 
         (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)process_pid(daemon), fd);
         length = readlink(path, target, sizeof(target) - 1);
@@ -111,18 +125,45 @@ spoil_memory(const struct process *daemon)
             continue;
         }
         target[length] = '\0';
-        if (strncmp(target, "/memfd:kvasir-host (", 20) != 0) {
-            continue;
+        if (strncmp(target, "/memfd:kvasir-host (", 20) == 0) {
+            int memory = open(path, O_RDWR | O_CLOEXEC);
+
+            ck_assert_int_ge(memory, 0);
+            return memory;
         }
-        memory = open(path, O_RDWR | O_CLOEXEC);
-        ck_assert_int_ge(memory, 0);
-        for (off_t at = 0; at < 16 << 20; at += (off_t)sizeof(bytes)) {
-            ck_assert_int_eq(pwrite(memory, bytes, sizeof(bytes), at), sizeof(bytes));
-        }
-        (void)close(memory);
-        return;
     }
     ck_abort_msg("kvasird holds no memory of a host tier");
+    return -1;
+}
+
+/* Writes over all of it. */
+static void
+spoil_memory(const struct process *daemon)
+{
+    int memory = open_memory(daemon);
+    char bytes[4096];
+
+    memset(bytes, 0x5a, sizeof(bytes));
+    for (off_t at = 0; at < 16 << 20; at += (off_t)sizeof(bytes)) {
+        ck_assert_int_eq(pwrite(memory, bytes, sizeof(bytes), at), sizeof(bytes));
+    }
+    (void)close(memory);
+}
+
+/* Places that hold anything but zeros. */
+static uint32_t
+written_places(const struct process *daemon)
+{
+    static char bytes[BLOCK_BYTES], zeros[BLOCK_BYTES];
+    int memory = open_memory(daemon);
+    uint32_t written = 0;
+
+    for (off_t at = 0; at < 16 << 20; at += BLOCK_BYTES) {
+        ck_assert_int_eq(pread(memory, bytes, BLOCK_BYTES, at), BLOCK_BYTES);
+        written += memcmp(bytes, zeros, BLOCK_BYTES) != 0;
+    }
+    (void)close(memory);
+    return written;
 }
 
 START_TEST(memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer)
@@ -248,9 +289,96 @@ START_TEST(a_worker_that_came_before_the_tier_is_never_asked_for_it)
 }
 END_TEST
 
+/* Asks for all that the pool has to be forgotten; returns when it is found no more. */
+static void
+begin_forgets(struct host *host, struct process *forgets[DOCS], size_t *count_out)
+{
+    struct kvasir_options options = {.runtime_dir = host_dir(host)};
+    const struct kvasir_document_info *infos;
+    struct kvasir *client;
+    uint64_t total;
+
+    ck_assert_int_eq(kvasir_open(&options, &client), KVASIR_OK);
+    ck_assert_int_eq(kvasir_list(client, DOCS, NULL, &infos, count_out, &total), KVASIR_OK);
+    ck_assert_uint_gt(*count_out, 0);
+    for (size_t i = 0; i < *count_out; i++) {
+        char key[2 * KVASIR_KEY_BYTES + 1];
+        const char *const args[] = {"docs", "forget", "--runtime-dir", host_dir(host), "--yes",
+                                    key,    NULL};
+
+        for (size_t k = 0; k < KVASIR_KEY_BYTES; k++) {
+            (void)snprintf(key + 2 * k, 3, "%02x", infos[i].key[k]);
+        }
+        forgets[i] = process_start_piped("./kvasirctl", args, NULL);
+    }
+    kvasir_close(&client);
+    host_wait_exactly(host, "documents", 0);
+}
+
+START_TEST(what_was_forgotten_and_not_yet_erased_there_is_zeros_after_a_restart)
+{
+    static struct answer expected[DOCS];
+    struct process *forgets[DOCS];
+    struct host *host;
+    size_t count;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){
+        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
+    ask_all(host, expected);
+    ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
+    process_signal(host_worker(host, 0), SIGSTOP); /* so it erases nothing */
+    begin_forgets(host, forgets, &count);
+    ck_assert_uint_gt(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
+    host_kill_worker(host, 0);
+    host_kill_daemon(host);
+    host_restart_daemon(host);
+    ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
+    for (size_t i = 0; i < count; i++) {
+        process_destroy(&forgets[i]);
+    }
+    (void)host_add_worker(host);
+    ask_all(host, expected);
+    host_stop(&host);
+}
+END_TEST
+
+START_TEST(and_after_the_pool_was_lost_with_its_last_worker)
+{
+    static struct answer expected[DOCS];
+    struct process *forgets[DOCS];
+    struct host *host;
+    size_t count;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){.kv_memory = POOL, .daemon_args = with_host});
+    struct process *worker = start_ipc_worker(host);
+
+    ask_all(host, expected);
+    process_signal(worker, SIGSTOP);
+    begin_forgets(host, forgets, &count);
+    process_signal(worker, SIGKILL);
+    ck_assert_int_eq(process_wait(worker), 128 + SIGKILL);
+    process_destroy(&worker);
+    host_wait_exactly(host, "workers_ready", 0);
+    worker = start_ipc_worker(host);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_ptr_nonnull(strstr(process_output(forgets[i]), "erased"));
+        ck_assert_int_eq(process_wait(forgets[i]), 0);
+        process_destroy(&forgets[i]);
+    }
+    ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
+    ask_all(host, expected);
+    process_stop(&worker);
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("host_tier", a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once,
            two_workers_share_the_tier,
            memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer,
            the_copies_outlive_kvasird, a_worker_that_lives_on_goes_on_with_the_same_memory,
            a_worker_with_the_memory_of_a_tier_that_is_no_more_starts_anew,
-           a_worker_that_came_before_the_tier_is_never_asked_for_it)
+           a_worker_that_came_before_the_tier_is_never_asked_for_it,
+           what_was_forgotten_and_not_yet_erased_there_is_zeros_after_a_restart,
+           and_after_the_pool_was_lost_with_its_last_worker)

@@ -85,5 +85,6 @@ const struct device_kind device_cpu = {
     .read = copy_host,
     .fill_dummy = dummy_fill_ref,
     .pack_weight = panel_pack,
+    .copier = &copier_cpu,
     .is_host_memory = true,
 };
