@@ -48,6 +48,7 @@ struct call {
     uint32_t next_seq;
     bool is_cancelled;
     struct retry retry;
+    size_t kept_bytes; /* of the payload, while it is kept for a retry */
     hub_reply_fn on_reply;
     void *opaque;
 };
@@ -76,6 +77,7 @@ struct hub {
     enum connection connection;
     uint64_t connect_by_us; /* CONNECTING: to be through; CLOSED: not to be tried before */
     struct htab calls;
+    size_t kept_bytes; /* sum over them */
     struct wire_arena *header_arena;
     struct wire_arena *arena;
 };
@@ -111,6 +113,7 @@ static void
 end_call(struct hub *hub, struct call *call, const struct hub_reply *reply)
 {
     htab_remove(&hub->calls, &call->by_id);
+    hub->kept_bytes -= call->kept_bytes;
     call->on_reply(call->opaque, reply);
     call_destroy(call);
 }
@@ -188,6 +191,22 @@ require_socket(struct hub *hub)
     return ST_OK;
 }
 
+/* Without room for it the call may not be sent a second time. */
+static void
+keep_for_retry(struct hub *hub, struct call *call)
+{
+    size_t bytes = call->payload.capacity;
+
+    if (call->kept_bytes > 0 || !call->retry.is_on) {
+        return;
+    }
+    call->retry.is_on = hub->kept_bytes + bytes <= hub->config.retry_bytes_max;
+    if (call->retry.is_on) {
+        call->kept_bytes = bytes;
+        hub->kept_bytes += bytes;
+    }
+}
+
 static void
 send_call(struct hub *hub, struct call *call)
 {
@@ -195,6 +214,7 @@ send_call(struct hub *hub, struct call *call)
     struct dealer_header more = {.tenant = call->tenant[0] == '\0' ? NULL : call->tenant};
     enum status st = require_socket(hub);
 
+    keep_for_retry(hub, call);
     if (call->retry.is_on) {
         more.retry_key = call->retry.resume.key;
         more.retry_key_length = sizeof(call->retry.resume.key);
@@ -205,6 +225,9 @@ send_call(struct hub *hub, struct call *call)
     }
     if (!call->retry.is_on) {
         wire_buffer_deinit(&call->payload);
+    }
+    if (st == ST_UNAVAILABLE && retry_may(&call->retry, false, RPC_UNAVAILABLE, clock_now_us())) {
+        return; /* the socket takes no more now, and it is not the first attempt: later */
     }
     if (st != ST_OK) {
         fail_call(hub, call, rpc_code_of(st), status_detail());
@@ -570,6 +593,9 @@ hub_new(const struct hub_config *config, struct hub **hub_out)
         return ERR(ST_NO_MEMORY, "no memory for the hub");
     }
     hub->config = *config;
+    if (hub->config.retry_bytes_max == 0) {
+        hub->config.retry_bytes_max = HUB_RETRY_BYTES_MAX;
+    }
     hub->wake_fd = -1;
     watches_init(&hub->watches);
     (void)pthread_mutex_init(&hub->lock, NULL);

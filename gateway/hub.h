@@ -8,7 +8,8 @@
  * free its blocks at once).
  *
  * Loss of the daemon ends every open call with UNAVAILABLE, but for Generate: that goes on at the
- * next one (retry.h), and its reader notices a pause.  The hub connects again by itself. */
+ * next one (retry.h), and its reader notices a pause, as long as requests fit into what is kept for
+ * that.  The hub connects again by itself. */
 #ifndef GATEWAY_HUB_H
 #define GATEWAY_HUB_H
 
@@ -23,8 +24,9 @@
 #include "proto/methods.h"
 #include "proto/wire.h"
 
-#define HUB_TENANT_BYTES 64  /* of a name, with its NUL */
-#define HUB_TICK_MS      250 /* how exact deadlines, pings and attempts to connect are */
+#define HUB_TENANT_BYTES    64 /* of a name, with its NUL */
+#define HUB_RETRY_BYTES_MAX (256u << 20)
+#define HUB_TICK_MS         250 /* how exact deadlines, pings and attempts to connect are */
 
 struct hub;
 
@@ -51,6 +53,9 @@ struct hub_call {
 struct hub_config {
     const char *url;   /* of kvasird; copied */
     uint32_t retry_ms; /* how long a lost answer looks for the next kvasird; 0: not at all */
+    /* Of requests that are kept for that, in all; the others end with the loss.  What has come of
+     * their answers is not in it.  0: HUB_RETRY_BYTES_MAX. */
+    size_t retry_bytes_max;
     /* Told whenever a connection has been made or lost; in the hub's thread, perhaps before hub_new
      * has returned. */
     void (*on_connection)(void *opaque, struct hub *hub, bool is_connected);
