@@ -144,7 +144,7 @@ START_TEST(a_client_that_does_not_read_its_stream_is_dropped)
     struct gateway_fixture f;
 
     gateway_setup(&f, NULL);
-    struct http *http = http_open(f.gateway.port);
+    struct http *http = http_open_unread(f.gateway.port);
 
     http_request(http, "POST", CHAT, NULL,
                  "{\"messages\":[{\"role\":\"user\",\"content\":\"flood\"}],\"stream\":true}");

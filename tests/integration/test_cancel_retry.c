@@ -15,8 +15,8 @@
 #define DOCS      3
 #define LANES     3 /* questions under way at once */
 #define ANSWER    40
-#define ROUNDS    80     /* a cancel and a retry each; CANCEL_ROUNDS overrides */
-#define KV_MEMORY "3MiB" /* 24 blocks; a question needs up to 17 */
+#define ROUNDS    SCENE(80, 40) /* a cancel and a retry each; CANCEL_ROUNDS overrides */
+#define KV_MEMORY "3MiB"        /* 24 blocks; a question needs up to 17 */
 
 static struct asking_doc docs[QUESTIONS][DOCS];
 static struct answer alone[QUESTIONS];

@@ -14,7 +14,7 @@
 
 #define REQUESTS         30000
 #define ASKED_AT         20000
-#define SIZES            3
+#define SIZES            SCENE(3, 1)
 #define POLICIES         3
 #define QUADRATIC_TOKENS 26700.0
 #define NEAR             0.03  /* on what promises it: stationary, news, flash */
@@ -23,7 +23,7 @@
 #define LOOK_BLOCKS      30000 /* of 4 MiB: what a GPU of 141 GB has beside an 8B model */
 #define LOOK_POINTS      5     /* a quarter of that up to four times */
 
-static const double sizes[SIZES] = {0.01, 0.05, 0.2};
+static const double sizes[] = {0.05, 0.01, 0.2};
 static const struct evict_policy_ops *const policies[POLICIES] = {&evict_zipf, &evict_lru,
                                                                   &evict_s3fifo};
 

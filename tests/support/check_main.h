@@ -13,6 +13,14 @@
 
 #include <check.h>
 
+/* How much of a random or long scene is played: sanitizers make it several times as slow, so a
+ * build with them plays less of the same kind; the plain build plays it whole. */
+#ifdef __SANITIZE_ADDRESS__
+#define SCENE(whole, sanitized) (sanitized)
+#else
+#define SCENE(whole, sanitized) (whole)
+#endif
+
 /* A skip is loud and is counted by the harness: automake's exit status 77. */
 #define CHECK_SKIP_PROGRAM(why)                                                                    \
     do {                                                                                           \

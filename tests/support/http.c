@@ -38,8 +38,9 @@ wait_ms(void)
     return getenv("KVASIR_TEST_WRAPPER") == NULL ? WAIT_MS : 10 * WAIT_MS;
 }
 
-struct http *
-http_open(unsigned port)
+/* A receive_bytes other than 0 is the most that the kernel takes in for this end. */
+static struct http *
+open_connection(unsigned port, int receive_bytes)
 {
     struct http *http = calloc(1, sizeof(*http));
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -53,9 +54,25 @@ http_open(unsigned port)
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     http->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(http->fd, 0);
+    if (receive_bytes != 0) { /* before the connection, whose window follows from it */
+        ck_assert_int_eq(
+            setsockopt(http->fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes)), 0);
+    }
     ck_assert_int_eq(connect(http->fd, (struct sockaddr *)&address, sizeof(address)), 0);
     (void)setsockopt(http->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     return http;
+}
+
+struct http *
+http_open(unsigned port)
+{
+    return open_connection(port, 0);
+}
+
+struct http *
+http_open_unread(unsigned port)
+{
+    return open_connection(port, 4096);
 }
 
 void

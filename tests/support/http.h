@@ -13,6 +13,9 @@ struct http;
 
 /* Connects to 127.0.0.1. */
 struct http *http_open(unsigned port);
+
+/* One that does not mean to read: else the kernel may take in tens of megabytes for it. */
+struct http *http_open_unread(unsigned port);
 void http_close(struct http **http);
 
 /* The other half stays open: we still read. */
