@@ -5,7 +5,9 @@
     attention.py [H/HKV/D] [decode] [prefill]      default: 32/8/128, both
 
 PyTorch's SDPA (cuDNN and flash back ends) and, where it is installed, FlashAttention-3 (the fa3-fwd
-wheel, contiguous: it is built without paged caches).  One row a shape and engine: microseconds, and GB/s of KV or TFLOP/s.
+wheel, contiguous and paged, where it is built for that) and FlashInfer (its decode by tensor cores,
+paged; the module that it compiles at its first use can be carried in flashinfer/data/aot).  One row a
+shape and engine: microseconds, and GB/s of KV or TFLOP/s.
 Random bf16 data; caches rotate so that L2 is cold; CUDA graphs; engines take turns, the median of
 ROUNDS counts.  A variant that does not run is left out and named.
 """
@@ -20,6 +22,12 @@ try:
     from fa3_fwd_interface import flash_attn_func, flash_attn_with_kvcache
 except ImportError:
     flash_attn_func = flash_attn_with_kvcache = None
+
+try:
+    import flashinfer
+except ImportError as error:
+    print(f"no flashinfer: {error}")
+    flashinfer = None
 
 ROUNDS = 9
 H, HKV, D = 32, 8, 128
@@ -80,6 +88,31 @@ def caches(batch, tokens):
     return [(random(batch, tokens, HKV, D), random(batch, tokens, HKV, D)) for _ in range(n)]
 
 
+def page_pools(batch, tokens, page):
+    """Caches in pages [pages, 2, page, Hkv, D], and the pages of each request, in no order."""
+    pages = (tokens + page - 1) // page
+    one = batch * pages * page * HKV * D * 2 * 2
+    pools = [random(batch * pages, 2, page, HKV, D) for _ in range(max(2, min(8, COLD_BYTES // one + 1)))]
+    return pools, torch.randperm(batch * pages, device="cuda").to(torch.int32).view(batch, pages)
+
+
+def flashinfer_paged(batch, tokens, page, q):
+    pools, table = page_pools(batch, tokens, page)
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+        torch.empty(256 << 20, dtype=torch.uint8, device="cuda"), "NHD", use_tensor_cores=True, backend="fa2")
+    wrapper.plan(torch.arange(batch + 1, dtype=torch.int32, device="cuda") * table.shape[1], table.flatten(),
+                 torch.full((batch,), (tokens - 1) % page + 1, dtype=torch.int32, device="cuda"),
+                 H, HKV, D, page, q_data_type=torch.bfloat16, kv_data_type=torch.bfloat16)
+    return [lambda pool=pool: wrapper.run(q[:, 0], pool) for pool in pools]
+
+
+def fa3_paged(batch, tokens, page, splits, q):
+    pools, table = page_pools(batch, tokens, page)
+    lens = torch.full((batch,), tokens, dtype=torch.int32, device="cuda")
+    return [lambda pool=pool: flash_attn_with_kvcache(q, pool[:, 0], pool[:, 1], cache_seqlens=lens, page_table=table,
+                                                      num_splits=splits) for pool in pools]
+
+
 def over_cache(batch, rows, tokens):
     """rows new tokens a request, not causal among themselves, over a cache."""
     pairs = caches(batch, tokens)
@@ -98,6 +131,15 @@ def over_cache(batch, rows, tokens):
             variants[f"fa3 s{splits}"] = [
                 lambda k=k, v=v, s=splits: flash_attn_with_kvcache(q, k, v, cache_seqlens=lens, num_splits=s)
                 for k, v in pairs]
+    for page in (16, 64) if rows == 1 else ():
+        if flash_attn_with_kvcache is not None:
+            for splits in (0, 1, 16):
+                variants[f"fa3 p{page} s{splits}"] = fa3_paged(batch, tokens, page, splits, q)
+        if flashinfer is not None:
+            try:
+                variants[f"flashinfer p{page}"] = flashinfer_paged(batch, tokens, page, q)
+            except Exception as error:  # no compiler, or another device
+                print(f"    flashinfer p{page} does not run: {str(error).splitlines()[0][:90]}")
     return measure(variants)
 
 
@@ -139,7 +181,8 @@ def prefill():
 
 
 if __name__ == "__main__":
-    print(f"torch {torch.__version__}, fa3 {'yes' if flash_attn_func else 'not installed'}")
+    print(f"torch {torch.__version__}, fa3 {'yes' if flash_attn_func else 'not installed'}, "
+          f"flashinfer {flashinfer.__version__ if flashinfer else 'not installed'}")
     wanted = sys.argv[1:]
     if wanted and "/" in wanted[0]:
         H, HKV, D = map(int, wanted.pop(0).split("/"))

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lazy_decode on a device beyond what test_ops_cuda asks of it: documents that several requests
  * read together, the bits of a result, and launches one after another. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/lazy_prefill.h"
+#include "tests/support/attn_double.h"
 #include "tests/support/gpu_scene.h"
 
 #define DOCS_MAX 16
@@ -19,6 +23,13 @@ struct library {
     uint32_t n_docs;
     uint32_t n_blocks; /* given out */
 };
+
+/* Blocks of a document are not neighbours, nor in order. */
+static uint32_t
+block_of(const struct scene *s, uint32_t n)
+{
+    return (uint32_t)((uint64_t)n * 7919 % s->n_blocks);
+}
 
 static void
 poison_tail(struct scene *s, uint32_t block, uint32_t from)
@@ -52,7 +63,7 @@ library_begin(struct library *lib, uint32_t P, struct heads shape, const uint32_
         lib->docs[lib->n_docs++].n_tokens = lengths[i];
         lib->n_blocks += blocks;
         if (lengths[i] % P != 0) {
-            poison_tail(&lib->scene, lib->n_blocks - 1, lengths[i] % P);
+            poison_tail(&lib->scene, block_of(&lib->scene, lib->n_blocks - 1), lengths[i] % P);
         }
     }
 }
@@ -65,8 +76,7 @@ add_segment(struct library *lib, uint32_t first, uint32_t n_tokens, uint32_t off
     s->segs[s->n_segs++] = (struct attn_segment){s->n_ids, n_tokens, offset, 0};
     for (uint32_t i = 0; i < (n_tokens + s->layout.P - 1) / s->layout.P; i++) {
         ck_assert_uint_lt(s->n_ids, BLOCKS_MAX);
-        /* Blocks of a document are not neighbours. */
-        s->ids[s->n_ids++] = first + i;
+        s->ids[s->n_ids++] = block_of(s, first + i);
     }
 }
 
@@ -161,6 +171,66 @@ START_TEST(documents_read_together_equal_their_twin_for_every_head_layout_and_bl
 }
 END_TEST
 
+static double
+relative_error(const uint16_t *got, const uint16_t *want, size_t count)
+{
+    double error = 0.0, norm = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        double x = from_bf16(got[i]), y = from_bf16(want[i]);
+
+        error += (x - y) * (x - y);
+        norm += y * y;
+    }
+    return sqrt(error / norm); /* NaN if any of them is: above every limit */
+}
+
+/* Read by each request alone, then together, against float64. */
+static void
+check_double(uint32_t P, struct heads shape)
+{
+    static struct library lib;
+
+    library_begin(&lib, P, shape, lengths, 10);
+    cite_all(&lib, (uint32_t)gpu_cases(3, 9));
+    use_gpu_with(&lib.scene, (struct ops_config){.is_unshared = true});
+    scene_upload(&lib.scene);
+    const struct attn_desc desc = scene_desc(&lib.scene, false);
+    const size_t count = (size_t)lib.scene.n_seqs * shape.H * shape.D;
+    struct tensor q = tensor_new(count, true);
+    uint16_t *want = malloc(count * sizeof(*want));
+
+    attn_double(&desc, q.host, want);
+    for (int is_shared = 0; is_shared < 2; is_shared++) {
+        uint16_t *got = decode(&lib.scene, q.device);
+        double error = relative_error(got, want, count);
+
+        printf("double P=%u H=%u/%u D=%u %s: rel %.2e\n", P, shape.H, shape.Hkv, shape.D,
+               is_shared ? "together" : "apart", error);
+        ck_assert_msg(error <= 6e-3, "relative error %g", error);
+        free(got);
+        use_gpu_for(&lib.scene);
+    }
+    free(want);
+    tensor_free(&q);
+    scene_free(&lib.scene);
+}
+
+START_TEST(every_group_head_size_and_block_size_equals_attention_in_double)
+{
+    static const uint32_t groups[] = {4, 1, 3, 8, 16};
+
+    for (size_t i = 0; i < gpu_cases(1, 5); i++) {
+        uint32_t Hkv = groups[i] < 8 ? 2 : 1;
+
+        for (uint32_t P = 16; P <= 64; P *= 2) {
+            check_double(P, (struct heads){groups[i] * Hkv, Hkv, 64});
+            check_double(P, (struct heads){groups[i] * Hkv, Hkv, 128});
+        }
+    }
+}
+END_TEST
+
 /* A step of the scene's sequences, the first n_decode of them decodes; all rows against the twin.
  */
 static void
@@ -245,16 +315,10 @@ START_TEST(read_apart_they_give_the_same_to_rounding)
 
     use_gpu_with(&lib.scene, (struct ops_config){.is_unshared = true});
     uint16_t *apart = decode(&lib.scene, q.device);
-    double error = 0.0, norm = 0.0;
+    double error = relative_error(together, apart, count);
 
-    for (size_t i = 0; i < count; i++) {
-        double x = from_bf16(together[i]), y = from_bf16(apart[i]);
-
-        error += (x - y) * (x - y);
-        norm += y * y;
-    }
     /* Both are within 2^-9 of the same number, but for the order of sums and the rounding of P. */
-    ck_assert_msg(error <= norm * 4e-3 * 4e-3, "relative error %g", error / norm);
+    ck_assert_msg(error <= 4e-3, "relative error %g", error);
     free(together);
     free(apart);
     tensor_free(&q);
@@ -377,6 +441,7 @@ START_TEST(launches_in_a_row_give_the_same_bits_each_time)
 END_TEST
 
 GPU_MAIN("lazy_decode_cuda", gpu_open(),
+         every_group_head_size_and_block_size_equals_attention_in_double,
          documents_read_together_equal_their_twin_for_every_head_layout_and_block_size,
          short_queries_on_documents_of_others_equal_their_twin,
          read_apart_they_give_the_same_to_rounding, the_order_of_the_requests_changes_no_bit,
