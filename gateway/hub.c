@@ -593,9 +593,6 @@ hub_new(const struct hub_config *config, struct hub **hub_out)
         return ERR(ST_NO_MEMORY, "no memory for the hub");
     }
     hub->config = *config;
-    if (hub->config.retry_bytes_max == 0) {
-        hub->config.retry_bytes_max = HUB_RETRY_BYTES_MAX;
-    }
     hub->wake_fd = -1;
     watches_init(&hub->watches);
     (void)pthread_mutex_init(&hub->lock, NULL);

@@ -54,7 +54,7 @@ struct hub_config {
     const char *url;   /* of kvasird; copied */
     uint32_t retry_ms; /* how long a lost answer looks for the next kvasird; 0: not at all */
     /* Of requests that are kept for that, in all; the others end with the loss.  What has come of
-     * their answers is not in it.  0: HUB_RETRY_BYTES_MAX. */
+     * their answers is not in it. */
     size_t retry_bytes_max;
     /* Told whenever a connection has been made or lost; in the hub's thread, perhaps before hub_new
      * has returned. */

@@ -104,6 +104,7 @@ start_hub(struct server *server)
     struct hub_config config = {
         .url = o->endpoint,
         .retry_ms = (uint32_t)o->retry,
+        .retry_bytes_max = HUB_RETRY_BYTES_MAX,
         .on_connection = on_daemon,
         .opaque = server,
     };

@@ -122,7 +122,7 @@ START_TEST(more_answers_than_a_socket_queues_go_on_over_a_restart)
 {
     struct rig rig;
 
-    setup(&rig, 0);
+    setup(&rig, HUB_RETRY_BYTES_MAX);
     for (unsigned i = 0; i < CALLS; i++) {
         call(&rig);
         if (i % BATCH == 0) {
