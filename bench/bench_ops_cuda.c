@@ -160,6 +160,7 @@ prepare(struct scene *s, bool is_decode)
     s->q = random_bf16((size_t)s->n_rows * H * D);
     s->out = device(NULL, (size_t)s->n_rows * H * D * 2);
     MUST(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
+                                                 .block_ids = s->ids,
                                                  .prefill = is_decode ? NULL : s->seqs,
                                                  .decode = is_decode ? s->seqs : NULL,
                                                  .n_prefill = is_decode ? 0 : s->n_seqs,

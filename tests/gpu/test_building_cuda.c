@@ -16,13 +16,13 @@
 #include "tests/support/engine_rig.h"
 #include "tests/support/gpu_main.h"
 
-#define ANSWER_TOKENS 12
-#define RUNNING_MORE  8 /* tokens of those that decode meanwhile */
+#define ANSWER_TOKENS 8
+#define RUNNING_MORE  6 /* tokens of those that decode meanwhile */
 #define DOCS          3
 #define COLD          2 /* the document that the step builds */
-#define DOC_MAX       1000
+#define DOC_MAX       2900
 #define QUERY_MAX     40
-#define NOISE_MAX     0.25 /* as in test_deterministic_cuda */
+#define NOISE_MAX     0.5 /* of a log probability; up to 0.21 is seen, a key too soon is NaN */
 
 /* Requests by number. */
 enum {
@@ -44,11 +44,11 @@ static const struct {
     [SHORT_2] = {3, {COLD, 1, 0}, 3}, [BUILDER] = {2, {COLD, 0}, 30},
 };
 
-/* Six layers: the first launch of a step is never early. */
+/* Some layers: the first launch of a step is never early. */
 static const struct tiny_model_config models[] = {
     {.H = 9, .Hkv = 3, .D = 64, .C = 576, .F = 1536, .L = 6},
-    {.H = 16, .Hkv = 2, .D = 128, .C = 512, .F = 1024, .L = 6},
     {.H = 32, .Hkv = 8, .D = 128, .C = 512, .F = 1024, .L = 6},
+    {.H = 64, .Hkv = 8, .D = 128, .C = 512, .F = 1024, .L = 5},
 };
 
 static uint32_t doc_ids[DOCS][DOC_MAX];
@@ -66,12 +66,21 @@ random_below(uint32_t end)
     return (uint32_t)(random_state >> 33) % end;
 }
 
+/* rope_append has a CTA a row, an H200 room for 2112.  With a few more the last ones run while the
+ * other multiprocessors are free already: that is when a kernel that may start early does, and the
+ * last rows are the document's. */
+static uint32_t
+draw_cold_tokens(size_t round)
+{
+    return round % 3 == 2 ? 120 + random_below(500) : 2060 + random_below(DOC_MAX - 2060);
+}
+
 static void
-draw_texts(void)
+draw_texts(size_t round)
 {
     for (uint32_t i = 0; i < DOCS; i++) {
         /* Enough of them for the short queries to go with the decodes (kernels/query_rows.c). */
-        doc_tokens[i] = (i == COLD ? 120 : 400) + random_below(500);
+        doc_tokens[i] = i == COLD ? draw_cold_tokens(round) : 400 + random_below(500);
         for (uint32_t t = 0; t < doc_tokens[i]; t++) {
             doc_ids[i][t] = 3 + random_below(256);
         }
@@ -97,7 +106,8 @@ config_of(bool is_deterministic)
     struct rig_config config = rig_defaults();
 
     config.kind = &device_cuda;
-    config.step_tokens = 2048;
+    config.step_tokens = 4096;
+    config.block_count = 1024;
     config.is_deterministic = is_deterministic;
     return config;
 }
@@ -248,13 +258,13 @@ check_same(const struct rig_heard *want, const struct rig_heard *got, const char
 }
 
 static double
-check_round(struct rig *rig, const char *model)
+check_round(struct rig *rig, const char *model, size_t round)
 {
     static struct rig_heard alone[REQUESTS_END];
     struct rig_config config = rig->config;
     double worst = 0.0;
 
-    draw_texts();
+    draw_texts(round);
     rig_restart(rig, &config);
     ask_one_by_one(rig, alone);
     rig_restart(rig, &config);
@@ -288,7 +298,7 @@ check_models(bool is_deterministic, size_t rounds)
         (void)snprintf(model, sizeof(model), "H=%u/%u D=%u", models[m].H, models[m].Hkv,
                        models[m].D);
         for (size_t i = 0; i < rounds; i++) {
-            worst = fmax(worst, check_round(rig, model));
+            worst = fmax(worst, check_round(rig, model, i));
         }
         printf("%s: %zu steps that build and answer, log probabilities within %.4f\n", model,
                rounds, worst);
@@ -298,13 +308,13 @@ check_models(bool is_deterministic, size_t rounds)
 
 START_TEST(a_document_that_a_step_builds_is_not_read_before_it_is_written)
 {
-    check_models(false, gpu_cases(1, 24));
+    check_models(false, gpu_cases(1, 18));
 }
 END_TEST
 
 START_TEST(in_a_deterministic_instance_such_a_step_has_the_bits_of_each_request_alone)
 {
-    check_models(true, gpu_cases(1, 4));
+    check_models(true, gpu_cases(1, 3));
 }
 END_TEST
 
