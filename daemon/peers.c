@@ -358,8 +358,12 @@ read_moves(uint32_t worker, const Kvasir__V1__Step *wire, struct sched_loaded *l
     for (size_t i = 0; i < wire->n_loaded; i++) {
         const Kvasir__V1__Loaded *from = wire->loaded[i];
 
-        loaded[i] = (struct sched_loaded){from->build, from->blocks, from->copy_us};
-        if (from->error != NULL) {
+        loaded[i] =
+            (struct sched_loaded){from->build, from->blocks, from->copy_us, from->is_unread};
+        if (from->error != NULL && from->is_unread) {
+            log_warn("load_refused", "worker=%u build=%llu blocks_good=%u detail=\"%.200s\"",
+                     worker, (unsigned long long)from->build, from->blocks, from->error);
+        } else if (from->error != NULL) {
             log_error("host_block_bad", "worker=%u build=%llu blocks_good=%u detail=\"%.200s\"",
                       worker, (unsigned long long)from->build, from->blocks, from->error);
         }

@@ -318,6 +318,7 @@ struct sched_loaded {
     uint64_t build;
     uint32_t blocks;
     uint64_t copy_us;
+    bool is_unread; /* the others may be as well */
 };
 
 /* The first `sum_count` blocks of a spill are in their places. */
@@ -489,6 +490,7 @@ const struct ttft *sched_ttft(const struct sched *sched);
     X(spills_refused, "of them, those that it could not make")                                     \
     X(loads_started, "documents sent to a worker with blocks that the host tier has")              \
     X(loads_bad, "of them, those that did not come back whole and were computed from there on")    \
+    X(loads_refused, "of them, those that a worker had no memory to copy, computed likewise")      \
     X(loads_too_slow, "documents that were computed although the host tier has them: faster")      \
     X(docs_loaded, "documents of which blocks came back from the host tier")                       \
     X(tokens_loaded, "their tokens that were not computed")                                        \

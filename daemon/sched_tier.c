@@ -181,8 +181,11 @@ take_loaded(struct sched *sched, struct build *build, const struct sched_loaded 
             sched->load_us_a_block == 0 ? us : (us - sched->load_us_a_block) * LOAD_SMOOTHING;
     }
     sched->counters.host_us_in += loaded->copy_us;
-    sched->counters.loads_bad += blocks < asked;
-    kvpool_load_end(sched->pool, &build->load, blocks < asked);
+    bool is_bad = blocks < asked && !loaded->is_unread;
+
+    sched->counters.loads_bad += is_bad;
+    sched->counters.loads_refused += blocks < asked && !is_bad;
+    kvpool_load_end(sched->pool, &build->load, is_bad);
 }
 
 void

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copier - whole blocks between a device's arena and the host tier, beside the operations.
  *
- * One thread uses it, the mover's.  A call returns when its bytes have arrived.  Sums are
+ * One thread uses it, the mover's.  ST_NO_MEMORY from any of them costs the call; all else means
+ * that the device is broken.  A call returns when its bytes have arrived.  Sums are
  * kv_checksum's, made where the arena is: of a spill over what is read, of a load over what has
  * been written there, so a bit that changed anywhere between the two shows. */
 #ifndef WORKER_COPIER_H

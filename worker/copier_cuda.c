@@ -27,11 +27,23 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; elsewhere refused, and pinning takes the pages */
 #endif
 
+/* No memory is no broken device: it is asked again some day. */
+static enum status
+fail(const char *call, cudaError_t error)
+{
+    bool is_full = error == cudaErrorMemoryAllocation;
+
+    if (is_full) {
+        (void)cudaGetLastError(); /* or a later call would be told of it */
+    }
+    return ERR(is_full ? ST_NO_MEMORY : ST_DEVICE, "%s: %s", call, cudaGetErrorName(error));
+}
+
 #define CU(call)                                                                                   \
     do {                                                                                           \
         cudaError_t cu_error = (call);                                                             \
         if (cu_error != cudaSuccess) {                                                             \
-            return ERR(ST_DEVICE, "%s: %s", #call, cudaGetErrorName(cu_error));                    \
+            return fail(#call, cu_error);                                                          \
         }                                                                                          \
     } while (0)
 

@@ -167,8 +167,13 @@ end_load(struct engine *engine, const struct mover_job *job)
     seq->is_loading = false;
     engine->is_next_ready = false; /* it has rows now, or who waits for it has */
     if (job->done < job->n) {
-        log_error("host_block_bad", "build=%" PRIu64 " detail=\"%s\" computing=%" PRIu32, job->id,
-                  job->error, seq->n_ids - seq->n_cached);
+        if (job->is_unread) {
+            log_warn("load_refused", "build=%" PRIu64 " detail=\"%s\" computing=%" PRIu32, job->id,
+                     job->error, seq->n_ids - seq->n_cached);
+        } else {
+            log_error("host_block_bad", "build=%" PRIu64 " detail=\"%s\" computing=%" PRIu32,
+                      job->id, job->error, seq->n_ids - seq->n_cached);
+        }
         TRY(upkeep_wipe(&engine->upkeep, job->blocks + job->done, job->n - job->done));
     }
     report_loaded(&engine->report, job);

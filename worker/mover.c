@@ -93,9 +93,16 @@ move(const struct mover *mover, struct copier *copier, enum mover_kind kind,
     return ST_OK;
 }
 
+/* There may have been no memory for it at the start, or at the last job. */
+static enum status
+require_copier(const struct mover *mover, struct copier **copier)
+{
+    return *copier != NULL ? ST_OK : mover->config.copier->create(&mover->config.copy, copier);
+}
+
 /* Copies the next blocks of a job; without the lock. */
 static enum status
-copy_some(struct mover *mover, struct copier *copier, struct mover_job *job)
+copy_some(struct mover *mover, struct copier **copier, struct mover_job *job)
 {
     uint32_t left = job->n - job->done;
     uint64_t sums[COPIER_BATCH_MAX] = {0};
@@ -105,7 +112,10 @@ copy_some(struct mover *mover, struct copier *copier, struct mover_job *job)
                                  .sums = job->is_summed ? NULL : sums,
                                  .n = left < COPIER_BATCH_MAX ? left : COPIER_BATCH_MAX};
 
-    TRY(move(mover, copier, job->kind, batch));
+    if (job->kind != MOVER_ERASE) {
+        TRY(require_copier(mover, copier));
+    }
+    TRY(move(mover, *copier, job->kind, batch));
     if (job->kind == MOVER_LOAD) {
         check_sums(job, sums, batch.n);
     } else {
@@ -118,7 +128,7 @@ copy_some(struct mover *mover, struct copier *copier, struct mover_job *job)
 
 /* With the lock, which is given up while bytes are moved. */
 static void
-run_job(struct mover *mover, struct copier *copier, struct mover_job *job)
+run_job(struct mover *mover, struct copier **copier, struct mover_job *job)
 {
     enum status st;
 
@@ -127,6 +137,11 @@ run_job(struct mover *mover, struct copier *copier, struct mover_job *job)
     st = copy_some(mover, copier, job);
     lock(mover);
     mover->current = NULL;
+    if (st == ST_NO_MEMORY) { /* costs this job its rest, and nobody else anything */
+        job->is_unread = true;
+        (void)snprintf(job->error, sizeof(job->error), "%.127s", status_detail());
+        st = ST_OK;
+    }
     if (st != ST_OK) {
         mover->status = st;
         (void)snprintf(mover->detail, sizeof(mover->detail), "%s", status_detail());
@@ -140,7 +155,7 @@ run_job(struct mover *mover, struct copier *copier, struct mover_job *job)
 }
 
 static void
-serve(struct mover *mover, struct copier *copier)
+serve(struct mover *mover, struct copier **copier)
 {
     bool can_prepare = true;
 
@@ -150,9 +165,9 @@ serve(struct mover *mover, struct copier *copier)
 
         if (job != NULL) {
             run_job(mover, copier, job);
-        } else if (can_prepare) {
+        } else if (can_prepare && *copier != NULL) {
             unlock(mover);
-            can_prepare = mover->config.copier->prepare(copier);
+            can_prepare = mover->config.copier->prepare(*copier);
             lock(mover);
         } else {
             (void)pthread_cond_wait(&mover->changed, &mover->mutex);
@@ -169,10 +184,10 @@ run(void *arg)
     enum status st = mover->config.bind(mover->config.ordinal);
 
     if (st == ST_OK) {
-        st = mover->config.copier->create(&mover->config.copy, &copier);
+        st = require_copier(mover, &copier);
     }
-    if (st == ST_OK) {
-        serve(mover, copier);
+    if (st == ST_OK || st == ST_NO_MEMORY) {
+        serve(mover, &copier);
         mover->config.copier->destroy(&copier);
         return NULL;
     }

@@ -30,6 +30,7 @@ struct mover_job {
     uint32_t n, done;          /* blocks; copied, and whole */
     uint64_t copy_us;          /* from its turn to its end */
     char error[128];           /* why done < n; "" */
+    bool is_unread;            /* the error is no memory: nothing is said of what is there */
     bool is_summed;            /* of a spill: nobody needs its sums */
     bool is_cancelled;         /* the mover's */
     uint32_t *blocks, *places; /* [n] */

@@ -135,6 +135,8 @@ report_loaded(struct report *report, const struct mover_job *job)
     loaded->blocks = job->done;
     loaded->copy_us = job->copy_us;
     loaded->error = job->error[0] == '\0' ? NULL : text(job->error);
+    loaded->has_is_unread = true;
+    loaded->is_unread = job->is_unread;
 }
 
 void

@@ -517,6 +517,7 @@ hear_moves(struct rig *rig, const Kvasir__V1__Step *step)
 
         heard->n_loaded++;
         heard->blocks_moved = step->loaded[i]->blocks;
+        heard->is_unread = step->loaded[i]->is_unread;
         (void)snprintf(heard->error, sizeof(heard->error), "%s",
                        step->loaded[i]->error == NULL ? "" : step->loaded[i]->error);
     }

@@ -48,6 +48,7 @@ struct rig_heard {
     uint32_t n_released, n_sealed, n_dropped;
     uint32_t n_loaded, n_spilled; /* messages; by build, by spill: */
     uint32_t blocks_moved;        /* that they told of */
+    bool is_unread;               /* of a load: for want of memory */
     uint64_t sums[64];            /* of a spill */
     char error[256];
 };

@@ -246,7 +246,8 @@ load(const struct fake_worker *w, uint32_t block_tokens, struct fake_build *buil
      struct report *report)
 {
     uint32_t at = build->loaded, count = build->places.count;
-    bool is_good = at < count && w->host[build->places.ids[at]] == build->sums[at];
+    bool is_good =
+        at < count && !w->is_starved && w->host[build->places.ids[at]] == build->sums[at];
     uint32_t tokens;
 
     if (count == 0) {
@@ -259,8 +260,8 @@ load(const struct fake_worker *w, uint32_t block_tokens, struct fake_build *buil
     if (is_good && build->loaded < count) {
         return true;
     }
-    report->loaded[report->step.loaded_count++] =
-        (struct sched_loaded){.build = build->id, .blocks = build->loaded, .copy_us = 1};
+    report->loaded[report->step.loaded_count++] = (struct sched_loaded){
+        .build = build->id, .blocks = build->loaded, .copy_us = 1, .is_unread = w->is_starved};
     tokens = build->start + build->loaded * block_tokens;
     build->done = tokens < build->n_tokens ? tokens : build->n_tokens;
     let_go_places(w, &build->places, false);

@@ -322,6 +322,12 @@ world_spoil(struct world *world, uint32_t place)
 }
 
 void
+world_starve(struct world *world, uint32_t worker)
+{
+    world->workers[worker].is_starved = true;
+}
+
+void
 world_damage(struct world *world, uint32_t block)
 {
     world->contents[block] ^= 2;

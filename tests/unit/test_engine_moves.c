@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks that go to the host tier and come back: the same bytes, the same answer, and whatever is
  * not what it was is computed. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "common/mem.h"
@@ -327,6 +328,57 @@ START_TEST(without_a_host_tier_all_is_computed_and_spills_are_refused)
 }
 END_TEST
 
+/* A copier without memory for the first `refused` calls that need some. */
+static atomic_uint refused;
+
+static enum status
+create_or_not(const struct copier_config *config, struct copier **copier_out)
+{
+    if (refused > 0) {
+        refused--;
+        return ERR(ST_NO_MEMORY, "no memory for a copier");
+    }
+    return copier_cpu.create(config, copier_out);
+}
+
+static enum status
+load_or_not(struct copier *copier, struct copier_batch batch)
+{
+    if (refused > 0) {
+        refused--;
+        return ERR(ST_NO_MEMORY, "no memory for a load");
+    }
+    return copier_cpu.load(copier, batch);
+}
+
+START_TEST(without_memory_for_a_copy_a_load_is_computed_and_nothing_is_called_bad)
+{
+    struct copier_ops copier = copier_cpu;
+    struct device_kind kind = device_cpu;
+    struct rig_config config = rig_defaults();
+    struct abc abc;
+
+    fill_all();
+    copier.create = create_or_not;
+    copier.load = load_or_not;
+    kind.copier = &copier;
+    config.kind = &kind;
+    refused = 1; /* the thread's start; the spill has what it needs */
+    struct rig *rig = rig_with_a_spilled(&config, &abc);
+    float *kv = wipe_a(rig, &abc);
+
+    refused = 1;
+    ask_again(rig, &abc, 2, 0, BLOCKS, rig->spills[7].sums);
+    check_a(rig, &abc, kv);
+    ck_assert_uint_eq(rig->builds[11].blocks_moved, 0);
+    ck_assert(rig->builds[11].is_unread);
+    ck_assert_uint_eq(rig->rows_built, 37);
+    mem_free(kv);
+    abc_free(&abc);
+    rig_destroy(&rig);
+}
+END_TEST
+
 CHECK_MAIN("engine_moves", a_document_that_comes_back_has_the_same_bytes_and_computes_nothing,
            what_the_tier_does_not_have_is_computed_behind_what_it_has,
            a_tail_comes_back_behind_a_head_that_stayed,
@@ -334,4 +386,5 @@ CHECK_MAIN("engine_moves", a_document_that_comes_back_has_the_same_bytes_and_com
            a_load_that_is_stopped_writes_nothing_afterwards, after_a_reset_nothing_is_being_copied,
            places_to_be_erased_are_zero_when_that_is_said,
            what_kvasird_may_not_say_is_refused_by_name,
-           without_a_host_tier_all_is_computed_and_spills_are_refused)
+           without_a_host_tier_all_is_computed_and_spills_are_refused,
+           without_memory_for_a_copy_a_load_is_computed_and_nothing_is_called_bad)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers that are silent, die, drain or speak out of an earlier life. */
+#include "kvpool/tier.h"
 #include "tests/support/check_main.h"
 #include "tests/support/sched_world.h"
 
@@ -232,6 +233,44 @@ START_TEST(steps_of_an_earlier_life_change_nothing)
 }
 END_TEST
 
+START_TEST(a_load_that_a_worker_has_no_memory_for_is_computed_and_its_copy_stays)
+{
+    struct world_config config = pair();
+
+    config.workers = 1;
+    config.block_count = 64;
+    config.host_places = 100;
+    struct world *world = world_new(config);
+    const struct sched_counters *counters = sched_counters(world_sched(world));
+    uint32_t docs[] = {40001, 40002, 40003, 40004, 40005, 40006};
+
+    for (uint32_t i = 0; i < 6; i++) { /* more than the pool holds */
+        (void)world_submit(
+            world,
+            (struct world_ask){.docs = &docs[i], .doc_count = 1, .query = 5, .max_tokens = 2});
+        world_run(world, 1000);
+    }
+    world_evict(world, 64);
+    world_starve(world, 0);
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t id = world_submit(
+            world,
+            (struct world_ask){.docs = &docs[i], .doc_count = 1, .query = 5, .max_tokens = 2});
+
+        world_run(world, 1000);
+        ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    }
+    ck_assert_uint_gt(counters->loads_refused, 0);
+    ck_assert_uint_eq(counters->loads_bad, 0);
+    const struct tier *tier = kvpool_tier(sched_pool(world_sched(world)));
+    struct tier_stats stats;
+
+    tier->ops->stat(tier, &stats);
+    ck_assert_uint_eq(stats.documents_bad, 0);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_with_what_was_sent,
            builds_die_with_their_worker_and_are_made_anew, sealed_documents_survive_their_worker,
            blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone,
@@ -241,4 +280,5 @@ CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_wit
            a_cancelled_request_whose_worker_dies_gives_its_blocks_back,
            a_draining_worker_gets_nothing_new_and_finishes_what_it_has,
            a_request_bound_to_a_busy_worker_runs_elsewhere_once_its_document_is_sealed,
-           steps_of_an_earlier_life_change_nothing)
+           steps_of_an_earlier_life_change_nothing,
+           a_load_that_a_worker_has_no_memory_for_is_computed_and_its_copy_stays)
