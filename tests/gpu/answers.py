@@ -8,7 +8,7 @@
 64 tokens a question, cold.  Texts are equal, or part where two tokens are nearly tied: the CPU's gap
 between its choice and the GPU's is below twice the largest difference of a logit up to there between
 the two runs.  Logits are compared as log probabilities of the alternatives that both runs name, less
-their mean difference; no such difference may be above 0.5."""
+their mean difference; no such difference may be above LIMIT."""
 
 import argparse
 import json
@@ -20,7 +20,9 @@ import tempfile
 from service import Service
 
 TOKENS = 64
-LIMIT = 0.5  # logits; bf16 against float32
+# Logits; bf16 against float32.  As in hf_logits.py 1.25 times what transformers' own bf16 is off its float32 by: 0.34 to
+# 0.58 on five of these questions with these answers (tests/oracle/answers_noise.py).
+LIMIT = 1.25 * 0.5767
 
 
 def read_questions(path):
