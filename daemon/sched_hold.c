@@ -144,6 +144,17 @@ predict_us(const struct sched *sched, uint64_t tokens)
 
 /* --- holding ---------------------------------------------------------------------------------- */
 
+/* Itself, or what is read in its place: a copy of it, or it behind others. */
+static bool
+has_used(const struct sched *sched, const struct session *session, uint32_t document)
+{
+    const char *tenant = sched_share_name(session->share);
+
+    return sched_has_used(sched, tenant, &session->prompt.documents[document].key)
+           || (document < session->segment_count
+               && sched_has_used(sched, tenant, &session->wants[document].key));
+}
+
 void
 sched_hold(struct sched *sched, struct session *session, uint64_t now_us)
 {
@@ -156,8 +167,7 @@ sched_hold(struct sched *sched, struct session *session, uint64_t now_us)
     for (uint32_t i = 0; session->hold_until_us == 0 && i < session->prompt.document_count; i++) {
         const struct prompt_document *document = &session->prompt.documents[i];
 
-        if (document->is_shared
-            && !sched_has_used(sched, sched_share_name(session->share), &document->key)) {
+        if (document->is_shared && !has_used(sched, session, i)) {
             struct session_document *found = &session->documents[i];
 
             tokens += tokens_count(document->tokens);
@@ -208,37 +218,32 @@ sched_end_holds(struct sched *sched, uint64_t now_us)
     return next_us;
 }
 
-/* What it has read of a document, or copied from; NULL: nothing. */
-static const struct kvpool_doc *
-read_of(const struct session *session, const struct dockey *key)
+static bool
+is_of(const struct kvpool_want *want, const struct dockey *key)
 {
-    for (uint32_t i = 0; i < session->want_count; i++) {
-        const struct kvpool_want *want = &session->wants[i];
-
-        if (want->doc != NULL && memcmp(&want->key, key, sizeof(*key)) == 0) {
-            return want->doc;
-        }
-    }
-    return NULL;
+    return memcmp(&want->key, key, sizeof(*key)) == 0;
 }
 
-/* Only of what it has read: else a request that encodes all by itself would make the next one tell
- * what others have left here. */
+/* Only of what it has read, or copied from: else a request that encodes all by itself would make
+ * the next one tell what others have left here. */
 void
 sched_note_uses(struct sched *sched, const struct session *session)
 {
-    for (uint32_t i = 0; sched->config.is_constant_time && session->share != NULL
-                         && i < session->prompt.document_count;
-         i++) {
+    if (!sched->config.is_constant_time || session->share == NULL) {
+        return;
+    }
+    struct use_name name = {.tenant = sched_tenant_hash(sched_share_name(session->share))};
+
+    for (uint32_t i = 0; i < session->prompt.document_count; i++) {
         const struct prompt_document *document = &session->prompt.documents[i];
-        const struct kvpool_doc *doc =
-            document->is_shared ? read_of(session, &document->key) : NULL;
 
-        if (doc != NULL) {
-            struct use_name name = {sched_tenant_hash(sched_share_name(session->share)),
-                                    document->key};
+        for (uint32_t k = 0; document->is_shared && k < session->want_count; k++) {
+            const struct kvpool_want *want = &session->wants[k];
 
-            note_use(sched, &name, kvpool_doc_generation(doc));
+            if (want->doc != NULL && (k == i || is_of(want, &document->key))) {
+                name.document = want->key;
+                note_use(sched, &name, kvpool_doc_generation(want->doc));
+            }
         }
     }
 }

@@ -197,6 +197,37 @@ START_TEST(a_request_that_reads_nothing_of_the_pool_is_no_use)
 }
 END_TEST
 
+/* A copy that is there is read without its source; the use is that of the copy. */
+START_TEST(a_use_of_a_copy_that_others_have_made_is_held_once)
+{
+    static const enum reuse_mode modes[] = {REUSE_REENCODE, REUSE_PREFIX};
+    static const char *const tenants[] = {"victim", "spy", "spy"};
+    uint32_t docs[] = {96001, 120900};
+
+    for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
+        struct world *world = new_world(true);
+
+        for (uint32_t k = 0; k < 3; k++) {
+            uint64_t id = world_submit(world, (struct world_ask){.docs = docs,
+                                                                 .doc_count = 2,
+                                                                 .query = 3,
+                                                                 .max_tokens = 2,
+                                                                 .tenant = tenants[k],
+                                                                 .is_shared = true,
+                                                                 .reuse = modes[m]});
+
+            for (int i = 0; i < 1000 && !world_get(world, id)->is_ended; i++) {
+                (void)world_step(world, 0);
+                world_pass(world, STEP_US);
+            }
+            ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+            ck_assert_uint_eq(sched_counters(world_sched(world))->requests_held, k < 2 ? k + 1 : 2);
+        }
+        world_destroy(world);
+    }
+}
+END_TEST
+
 START_TEST(usage_does_not_tell_either)
 {
     struct world *world = new_world(true);
@@ -252,5 +283,6 @@ END_TEST
 CHECK_MAIN("sched_hold", a_first_use_does_not_tell_whether_others_have_used_a_document,
            the_second_use_is_as_fast_as_the_document_is_there,
            a_document_that_others_have_brought_back_is_a_first_use_again,
-           a_request_that_reads_nothing_of_the_pool_is_no_use, usage_does_not_tell_either,
+           a_request_that_reads_nothing_of_the_pool_is_no_use,
+           a_use_of_a_copy_that_others_have_made_is_held_once, usage_does_not_tell_either,
            one_that_is_held_ends_like_any_other)
