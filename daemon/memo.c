@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/memo.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "common/htab.h"
 #include "common/list.h"
@@ -25,6 +27,7 @@ struct memo {
     struct htab names;
     struct list_node ages;
     size_t bytes_max;
+    uint64_t secret; /* so that nobody can choose names that share a place in `names` */
     struct memo_stats stats;
 };
 
@@ -38,6 +41,19 @@ name_equal(const struct htab_node *node, const void *key)
            && memcmp(have->name.bytes, wanted->name.bytes, DOCKEY_BYTES) == 0;
 }
 
+/* Over all of the name: sums of ids are as easy to make alike in a part as hashes of texts. */
+static uint64_t
+hash_of(const struct memo *memo, const struct dockey *name)
+{
+    uint64_t words[DOCKEY_BYTES / sizeof(uint64_t)], hash = memo->secret;
+
+    memcpy(words, name->bytes, sizeof(words));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        hash = htab_mix(hash ^ words[i]);
+    }
+    return hash;
+}
+
 enum status
 memo_new(size_t bytes_max, struct memo **memo_out)
 {
@@ -45,6 +61,10 @@ memo_new(size_t bytes_max, struct memo **memo_out)
 
     if (memo == NULL) {
         return ERR(ST_NO_MEMORY, "no memory for a memo");
+    }
+    if (getrandom(&memo->secret, sizeof(memo->secret), 0) != (ssize_t)sizeof(memo->secret)) {
+        mem_free(memo);
+        return ERR(ST_SYSTEM, "getrandom: %s", strerror(errno));
     }
     if (htab_init(&memo->names, name_equal) != ST_OK) {
         mem_free(memo);
@@ -88,7 +108,7 @@ static struct entry *
 find_and_touch(struct memo *memo, enum memo_kind kind, const struct dockey *name)
 {
     struct identity wanted = {kind, *name};
-    struct htab_node *node = htab_find(&memo->names, dockey_hash(name), &wanted);
+    struct htab_node *node = htab_find(&memo->names, hash_of(memo, name), &wanted);
     struct entry *entry;
 
     if (node == NULL) {
@@ -126,7 +146,7 @@ add(struct memo *memo, const struct identity *identity, const struct dockey *ali
     struct entry *entry = mem_zalloc(1, sizeof(*entry));
 
     if (entry == NULL
-        || htab_insert(&memo->names, dockey_hash(&identity->name), &entry->by_name) != ST_OK) {
+        || htab_insert(&memo->names, hash_of(memo, &identity->name), &entry->by_name) != ST_OK) {
         mem_free(entry);
         return ERR(ST_NO_MEMORY, "no memory for a memo's entry");
     }
