@@ -37,6 +37,11 @@ records 200 >"$dir/bad"
 grep -q '^LOSS .*x 2.000 .*M=8' "$dir/out" || fail "compare: $(cat "$dir/out")"
 # A spread of runs that covers the difference is noise.
 "$bench/compare" "$dir/good" "$dir/good" "$dir/noisy" "$dir/bad" >/dev/null || fail "compare takes noise for a loss"
+printf 'copy 4000 GB/s\nrequests, nothing shared: us a layer\nb=1  5 x 4096   24.7  74.6%%\ndecode step b=1   4.76 ms  87.2%%\n' >"$dir/table"
+sed 's/24.7/29.9/' "$dir/table" >"$dir/slower"
+"$bench/compare" "$dir/table" "$dir/table" | grep -q '^2 times compared, 0 longer' || fail "compare does not read a table"
+! "$bench/compare" "$dir/table" "$dir/slower" >"$dir/out" || fail "compare does not see a loss in a table"
+grep -q '^LOSS .*x 1.211 .*b=1 5 x 4096' "$dir/out" || fail "compare: $(cat "$dir/out")"
 ! "$bench/compare" "$dir/good" /dev/null >/dev/null || fail "compare is content with nothing"
 
 if command -v gnuplot >/dev/null; then
