@@ -183,6 +183,7 @@ void
 sched_bury(struct sched *sched, struct session *session)
 {
     htab_remove(&sched->sessions, &session->by_id);
+    sched_note_reader_end(sched, session);
     sched_leave_share(session);
     sched->action_need -= actions_of(session);
     list_push_back(&sched->ended, &session->age_link);

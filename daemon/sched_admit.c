@@ -504,6 +504,24 @@ own_blocks_now(const struct sched *sched, const struct session *session)
            - session->turn_block_count;
 }
 
+/* An answer has something of its documents: of one, or, for the pool, of any. */
+static void
+name_own_blocks(struct sched *sched, const struct session *session)
+{
+    const struct prompt *prompt = &session->prompt;
+    uint64_t documents[2] = {0};
+    size_t count = 0;
+
+    for (size_t i = 0; i < prompt->document_count && count < 2; i++) {
+        uint64_t document = dockey_hash(&prompt->documents[i].key);
+
+        if (count == 0 || documents[0] != document) {
+            documents[count++] = document;
+        }
+    }
+    kvpool_claim_own(sched->pool, session->claim, documents, count);
+}
+
 static enum verdict
 try_admit(struct sched *sched, struct session *session, uint64_t now_us)
 {
@@ -547,9 +565,13 @@ try_admit(struct sched *sched, struct session *session, uint64_t now_us)
         sched_close(sched, now_us, session, SCHED_END_FAILED, NULL, status_detail());
         return REFUSED;
     }
+    name_own_blocks(sched, session);
     if (add_builds(sched, session, worker) != ST_OK) {
         abandon_rest(sched, session);
         return BLOCKED;
+    }
+    if (!list_is_empty(&session->owned_builds)) {
+        sched_note_rebuild(sched, session);
     }
     count_passes(sched, session);
     sched_start(sched, session, worker, now_us);

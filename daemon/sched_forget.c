@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forgetting a document for good (Documents.Forget).
  *
- * At once it leaves the index in all its forms, so nobody finds it any more.  Those that read it go
- * on to their end, or with `abort` are stopped, and those that wait for a turn as well.  (Without,
- * those bring the text that they came with, like any request after the Forget.)  Then its blocks
- * come back, and a worker overwrites them before they are free (kvpool_erase.c).  When nothing is
- * left, whoever asked is told what was erased.  Without a worker all that waits; if the one who was
- * asked is lost, his process must be gone before another is asked. */
+ * At once it leaves the index in all its forms, so nobody finds it any more.  The requests that
+ * cite it, the readers, go on to their end, whether they run or wait for a turn; with `abort` they
+ * are stopped.  Its blocks come back, and a worker overwrites them before they are free
+ * (kvpool_erase.c).  A reader that waited, or was preempted, has to build it again from the text
+ * that it came with; so when the last one has ended, what they have left goes too (sweep).  When
+ * nothing is left, whoever asked is told what was erased: from then on only requests that came
+ * after the Forget, and brought the text again, can have put any of it anywhere.
+ *
+ * Without a worker all that waits; if the one who was asked is lost, his process must be gone
+ * before another is asked. */
 #include "daemon/sched_state.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "common/mem.h"
@@ -22,17 +27,30 @@ struct forget {
     uint64_t id;           /* whom to tell; 0: nobody */
     uint64_t erasure;
     uint64_t since_us;
+    uint64_t order;   /* sessions up to it may be readers */
+    uint32_t readers; /* of them, those that have not ended; they may build it again, */
+    bool is_rebuilt;  /* and have */
+    bool is_swept;
     struct dockey key;
     struct sched_forgotten told;
 };
 
 static bool
-cites(const struct session *session, const struct dockey *key)
+names(const struct session *session, const struct dockey *key)
 {
     for (size_t i = 0; i < session->prompt.document_count; i++) {
         if (memcmp(session->prompt.documents[i].key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
             return true;
         }
+    }
+    return false;
+}
+
+static bool
+cites(const struct session *session, const struct dockey *key)
+{
+    if (names(session, key)) {
+        return true;
     }
     for (uint32_t i = 0; i < session->want_count; i++) { /* earlier turns over it */
         if (session->wants[i].doc != NULL && kvpool_doc_stems_from(session->wants[i].doc, key)) {
@@ -56,6 +74,18 @@ end_reader(struct sched *sched, uint64_t now_us, struct session *session)
     }
 }
 
+static uint32_t
+count_readers(const struct list_node *sessions, const struct dockey *key)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, sessions)
+    {
+        count += names(LIST_ENTRY(node, const struct session, age_link), key);
+    }
+    return count;
+}
+
 /* Before the document leaves: who cites it. */
 static void
 see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool abort)
@@ -64,16 +94,21 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
-        if (abort && cites(session, &forget->key)) {
+        if (!cites(session, &forget->key)) {
+            continue;
+        }
+        if (abort) {
             forget->told.readers_aborted++;
             end_reader(sched, now_us, session);
+        } else {
+            forget->told.readers_waited++;
         }
     }
     LIST_FOR_EACH_SAFE(node, &sched->running)
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);
 
-        if (session->state != SESSION_RUNNING || !cites(session, &forget->key)) {
+        if (session->state == SESSION_CLOSING || !cites(session, &forget->key)) {
             continue;
         }
         if (abort || session->is_background) {
@@ -85,6 +120,52 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
     }
     if (abort) {
         sched_drop_kept(sched, &forget->key);
+    }
+    forget->order = sched->next_order;
+    forget->readers =
+        count_readers(&sched->waiting, &forget->key) + count_readers(&sched->running, &forget->key);
+}
+
+static bool
+is_reader(const struct forget *forget, const struct session *session)
+{
+    return session->order <= forget->order && names(session, &forget->key);
+}
+
+bool
+sched_reads_forgotten(const struct sched *sched, const struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        if (is_reader(LIST_ENTRY(node, const struct forget, link), session)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+sched_note_rebuild(struct sched *sched, const struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        forget->is_rebuilt |= is_reader(forget, session);
+    }
+}
+
+void
+sched_note_reader_end(struct sched *sched, const struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (is_reader(forget, session)) {
+            assert(forget->readers > 0);
+            forget->readers--;
+        }
     }
 }
 
@@ -110,11 +191,20 @@ open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dock
     return ST_OK;
 }
 
+static void
+count(struct forget *forget, const struct kvpool_forgotten *found)
+{
+    forget->told.blocks += found->blocks;
+    forget->told.documents += found->documents;
+    forget->told.remnants += found->remnants;
+    forget->told.host_blocks += found->host_blocks;
+}
+
 enum status
 sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dockey *key,
              bool abort)
 {
-    struct kvpool_forgotten found;
+    struct kvpool_forgotten found = {0};
     struct forget *forget = NULL;
     enum status st;
 
@@ -126,6 +216,9 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     TRY(open_forget(sched, now_us, id, key, &forget));
     see_readers(sched, now_us, forget, abort);
     st = kvpool_erase(sched->pool, key, forget->erasure, &found);
+    if (st == ST_NOT_FOUND && forget->readers > 0) {
+        st = ST_OK; /* they would bring it */
+    }
     if (st != ST_OK) {
         bool had_readers = forget->told.readers_aborted > 0;
 
@@ -133,10 +226,7 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
         sched_take_turn(sched, now_us);
         return had_readers && st == ST_NOT_FOUND ? ST_OK : st;
     }
-    forget->told.blocks = found.blocks;
-    forget->told.documents = found.documents;
-    forget->told.remnants = found.remnants;
-    forget->told.host_blocks = found.host_blocks;
+    count(forget, &found);
     sched_forget_pin_ends(sched, key);
     list_push_back(&sched->forgets, &forget->link);
     sched->forget_count++;
@@ -219,37 +309,48 @@ tell(struct sched *sched, uint64_t now_us, struct forget *forget)
     mem_free(forget);
 }
 
-/* What it found gone may be on its way in another one of the same document. */
-static bool
-is_behind_another(const struct sched *sched, const struct forget *forget)
+/* What the readers have left: what they have built again, their own blocks, and blocks that were
+ * taken by somebody when it began.  Without memory for the list of it the next event tries again.
+ */
+static void
+sweep(struct sched *sched, struct forget *forget)
 {
-    LIST_FOR_EACH(node, &sched->forgets)
-    {
-        const struct forget *other = LIST_ENTRY(node, const struct forget, link);
+    struct kvpool_forgotten found = {0};
+    enum status st;
 
-        if (other == forget) {
-            return false;
-        }
-        if (memcmp(other->key.bytes, forget->key.bytes, DOCKEY_BYTES) == 0) {
-            return true;
-        }
+    if (forget->is_rebuilt) {
+        st = kvpool_erase(sched->pool, &forget->key, forget->erasure, &found);
+    } else {
+        st = kvpool_erase_remnants(sched->pool, &forget->key, forget->erasure, &found.remnants);
+        found.blocks = found.remnants;
     }
-    return false;
+    forget->is_swept = st != ST_NO_MEMORY;
+    if (st == ST_OK) {
+        count(forget, &found);
+    }
 }
 
 void
 sched_erase(struct sched *sched, uint64_t now_us)
 {
-    if (sched->pool == NULL || sched->forget_count == 0) {
+    if (sched->pool == NULL || sched->erasures == 0) {
         return;
+    }
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (!forget->is_swept && forget->readers == 0
+            && kvpool_erasing(sched->pool, &forget->key) == 0) {
+            sweep(sched, forget);
+        }
     }
     send_erasures(sched);
     LIST_FOR_EACH_SAFE(node, &sched->forgets)
     {
         struct forget *forget = LIST_ENTRY(node, struct forget, link);
 
-        if (kvpool_erasing(sched->pool, forget->erasure) == 0
-            && !is_behind_another(sched, forget)) {
+        if (forget->is_swept && kvpool_erasing(sched->pool, &forget->key) == 0) {
             tell(sched, now_us, forget);
         }
     }

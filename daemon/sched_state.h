@@ -319,6 +319,12 @@ void sched_grow(struct sched *sched, uint64_t now_us);
 void sched_erase(struct sched *sched, uint64_t now_us);
 void sched_take_erased(struct sched *sched, const struct sched_step *step);
 void sched_end_forgets(struct sched *sched);
+/* It cites a document that is being forgotten, and came before that: it may build it again, but
+ * leaves nothing that others find. */
+bool sched_reads_forgotten(const struct sched *sched, const struct session *session);
+/* A session that builds something, or has ended. */
+void sched_note_rebuild(struct sched *sched, const struct session *session);
+void sched_note_reader_end(struct sched *sched, const struct session *session);
 
 /* sched_integrity.c */
 

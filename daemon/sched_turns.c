@@ -166,7 +166,8 @@ sched_keep_turn(struct sched *sched, struct session *session)
     uint32_t held, end, own_blocks;
     uint32_t *ids;
 
-    if (!session->has_answered || session->prompt.turn_keys == NULL) {
+    if (!session->has_answered || session->prompt.turn_keys == NULL
+        || sched_reads_forgotten(sched, session)) {
         return;
     }
     /* A worker may say too much; believed is what can be. */

@@ -96,8 +96,25 @@ block_run_reserve(struct block_run **run, uint32_t capacity)
     return ST_OK;
 }
 
+/* Two documents at once: either if they are one, or if there is only one. */
+static uint64_t
+join(uint64_t a, uint64_t b)
+{
+    return a == 0 || a == b ? b : b == 0 ? a : BLOCKS_ANY;
+}
+
+static void
+hold(struct blocks *blocks, uint32_t id, uint64_t owner, uint64_t before)
+{
+    blocks->owners[id] = owner;
+    blocks->before[id] = before;
+    if (blocks->catalog != NULL) {
+        catalog_set_held(blocks->catalog, id, join(owner, before));
+    }
+}
+
 void
-blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
+blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count, uint64_t owner)
 {
     assert(count <= blocks->free_count);
     assert(count <= run->capacity - run->count);
@@ -106,19 +123,36 @@ blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count)
 
         if (blocks->has_history) {
             blocks->contents[id] = 0;
-            blocks->before[id] = blocks->before[id] == 0 ? blocks->owners[id] : BLOCKS_ANY;
-            blocks->owners[id] = 0;
+            hold(blocks, id, owner, join(blocks->before[id], blocks->owners[id]));
         }
         run->ids[run->count++] = id;
     }
 }
 
 void
-blocks_settle(struct blocks *blocks, const struct block_run *run)
+blocks_own(struct blocks *blocks, const struct block_run *run, uint32_t from, uint64_t owner)
+{
+    for (uint32_t i = from; blocks->has_history && i < run->count; i++) {
+        hold(blocks, run->ids[i], owner, blocks->before[run->ids[i]]);
+    }
+}
+
+void
+blocks_settle(struct blocks *blocks, struct block_run *run)
 {
     for (uint32_t i = 0; blocks->has_history && i < run->count; i++) {
-        blocks->before[run->ids[i]] = 0;
+        hold(blocks, run->ids[i], blocks->owners[run->ids[i]], 0);
     }
+    run->taint = 0;
+}
+
+void
+blocks_adopt(struct blocks *blocks, uint32_t id, uint64_t owner)
+{
+    uint64_t held = catalog_held(blocks->catalog, id);
+
+    blocks->owners[id] = owner != 0 ? owner : held;
+    blocks->before[id] = owner != 0 && held != owner ? held : 0;
 }
 
 void
@@ -145,8 +179,8 @@ blocks_end_run(struct blocks *blocks, struct block_run **run)
     if (ending == NULL) {
         return;
     }
-    if (ending->fence == 0 && !ending->was_fenced) {
-        blocks_settle(blocks, ending);
+    if (ending->erasure == 0) {
+        ending->erasure = ending->taint;
     }
     if (ending->fence != 0 && ending->count > 0) {
         blocks->quarantined += ending->count;
@@ -234,8 +268,8 @@ blocks_lift(struct blocks *blocks, uint64_t fence)
 static bool
 held(const struct blocks *blocks, uint32_t id, uint64_t owner)
 {
-    return blocks->owners[id] == owner || blocks->before[id] == owner
-           || blocks->before[id] == BLOCKS_ANY;
+    return blocks->owners[id] == owner || blocks->owners[id] == BLOCKS_ANY
+           || blocks->before[id] == owner || blocks->before[id] == BLOCKS_ANY;
 }
 
 enum status
@@ -321,7 +355,7 @@ blocks_erased(struct blocks *blocks, uint64_t erase)
             continue;
         }
         for (uint32_t i = 0; i < count; i++) {
-            blocks->owners[run->ids[i]] = blocks->before[run->ids[i]] = 0;
+            hold(blocks, run->ids[i], 0, 0);
             if (blocks->catalog != NULL) {
                 catalog_erase(blocks->catalog, run->ids[i]);
             }
@@ -352,7 +386,7 @@ blocks_lose_eraser(struct blocks *blocks, uint64_t eraser)
 }
 
 static uint32_t
-count_erasing(const struct list_node *runs, uint64_t erasure)
+count_erasing(const struct blocks *blocks, const struct list_node *runs, uint64_t owner)
 {
     uint32_t count = 0;
 
@@ -360,13 +394,26 @@ count_erasing(const struct list_node *runs, uint64_t erasure)
     {
         const struct block_run *run = LIST_ENTRY(node, const struct block_run, link);
 
-        count += run->erasure == erasure ? run->count : 0;
+        count += run->erasure != 0 && holds(blocks, run, owner) ? run->count : 0;
     }
     return count;
 }
 
 uint32_t
-blocks_erasing(const struct blocks *blocks, uint64_t erasure)
+blocks_erasing(const struct blocks *blocks, uint64_t owner)
 {
-    return count_erasing(&blocks->erasing, erasure) + count_erasing(&blocks->quarantine, erasure);
+    return count_erasing(blocks, &blocks->erasing, owner)
+           + count_erasing(blocks, &blocks->quarantine, owner);
+}
+
+void
+blocks_taint(const struct blocks *blocks, struct block_run *run, uint64_t owner, uint64_t erasure)
+{
+    for (uint32_t i = 0; i < run->count; i++) {
+        uint64_t before = blocks->before[run->ids[i]];
+
+        if (before == owner || before == BLOCKS_ANY) {
+            run->taint = erasure;
+        }
+    }
 }

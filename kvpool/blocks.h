@@ -15,13 +15,13 @@
 #include "common/list.h"
 #include "common/status.h"
 
-#define BLOCKS_ANY UINT64_MAX
+#define BLOCKS_ANY UINT64_MAX /* of a document: it may be any */
 
 struct block_run {
     struct list_node link; /* in quarantine */
     uint64_t fence;        /* who may still write the blocks; 0 = nobody */
-    bool was_fenced;       /* nobody said that he has wiped them */
     uint64_t erasure;      /* they have to be overwritten for this one; 0: for none */
+    uint64_t taint;        /* likewise, unless blocks_settle comes first */
     uint64_t erase;        /* the message that asks for it, and */
     uint64_t eraser;       /* who was asked; 0: nobody yet */
     uint32_t count;
@@ -38,9 +38,10 @@ struct blocks {
     struct list_node erasing;    /* likewise, without one and with an erasure */
     bool has_history;            /* of blocks: the next three, else NULL */
     uint64_t *contents;          /* [total] checksums of sealed blocks; 0: not known */
-    uint64_t *owners; /* [total] the document that a block holds, or held if it is free; 0: none */
-    uint64_t *before; /* [total] the one before, until its next owner has wiped it for certain; 0:
-                         none, BLOCKS_ANY: more than one */
+    uint64_t *owners; /* [total] the document that a block holds something of, or did if it is free;
+                         0: of none, BLOCKS_ANY: of several */
+    uint64_t *before; /* [total] likewise its owner before, until the present one has written over
+                         all of it for certain.  The catalog has both in one */
     struct catalog *catalog; /* NULL: none; the record of a block that becomes free is cleared */
 };
 
@@ -56,11 +57,18 @@ enum status block_run_new(uint32_t capacity, struct block_run **run_out);
 /* Makes room for `capacity` ids; the run may move.  ST_NO_MEMORY with nothing changed. */
 enum status block_run_reserve(struct block_run **run, uint32_t capacity);
 
-/* Appends `count` free ids to a run that has room for them. */
-void blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count);
+/* Appends `count` free ids to a run that has room for them; they will hold something of `owner`. */
+void blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count, uint64_t owner);
 
-/* Whoever got the ids has wiped them: nothing of the document before is left. */
-void blocks_settle(struct blocks *blocks, const struct block_run *run);
+/* The run's blocks from the one on hold something of that document. */
+void blocks_own(struct blocks *blocks, const struct block_run *run, uint32_t from, uint64_t owner);
+
+/* Whoever got the ids has written over them: nothing of an owner before is left. */
+void blocks_settle(struct blocks *blocks, struct block_run *run);
+
+/* After a restart: what the catalog says that a block may hold, and `owner` for certain (0: it is
+ * in no document). */
+void blocks_adopt(struct blocks *blocks, uint32_t id, uint64_t owner);
 
 /* Frees the last `count` ids of the run. */
 void blocks_give_back(struct blocks *blocks, struct block_run *run, uint32_t count);
@@ -94,8 +102,13 @@ uint32_t blocks_erased(struct blocks *blocks, uint64_t erase);
 /* That process does not answer any more; while it may live its blocks have its fence. */
 void blocks_lose_eraser(struct blocks *blocks, uint64_t eraser);
 
-/* Blocks that are not overwritten yet. */
-uint32_t blocks_erasing(const struct blocks *blocks, uint64_t erasure);
+/* A run that somebody has: if nobody writes over what it may hold of an owner before, it has to be
+ * overwritten in its end. */
+void blocks_taint(const struct blocks *blocks, struct block_run *run, uint64_t owner,
+                  uint64_t erasure);
+
+/* Blocks with something of `owner` that are to be overwritten, whoever asked for it. */
+uint32_t blocks_erasing(const struct blocks *blocks, uint64_t owner);
 
 /* Frees what is in quarantine under `fence`, unless it has to be overwritten first; returns how
  * many ids. */

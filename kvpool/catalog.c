@@ -10,7 +10,7 @@
 #include "common/mem.h"
 #include "kvpool/kvpool.h"
 
-#define CATALOG_VERSION 1
+#define CATALOG_VERSION 2
 #define CATALOG_MAGIC   UINT64_C(0x676f6c6174616376) /* "vcatalog" */
 #define PAGE            4096
 
@@ -36,7 +36,8 @@ struct state_slot {
 
 struct record_slot {
     _Atomic uint64_t seal;
-    _Atomic uint64_t lender; /* not under the seal: a fact of its own */
+    _Atomic uint64_t lender; /* not under the seal: facts of their own */
+    _Atomic uint64_t held;
     struct catalog_record record;
     uint32_t ids[]; /* [block_tokens] */
 };
@@ -48,7 +49,7 @@ struct layout {
     _Alignas(PAGE) uint8_t records[];
 };
 
-static_assert(sizeof(struct record_slot) == 80, "mapped by the next kvasird");
+static_assert(sizeof(struct record_slot) == 96, "mapped by the next kvasird");
 static_assert(sizeof(struct catalog_pool) == 160, "mapped by the next kvasird");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "seals are stored in one piece");
 
@@ -221,11 +222,11 @@ slot_of(const struct catalog *catalog, uint32_t block)
     return (struct record_slot *)(void *)(catalog->at->records + block * catalog->record_bytes);
 }
 
-/* The lender stands between the seal and what it is over. */
+/* Lender and held stand between the seal and what it is over. */
 static uint64_t
 record_seal(const struct catalog *catalog, const struct record_slot *slot, uint32_t block)
 {
-    size_t skipped = offsetof(struct record_slot, lender);
+    size_t skipped = offsetof(struct record_slot, held);
 
     return seal_of(catalog->at, (const uint8_t *)slot + skipped, block,
                    catalog->record_bytes - skipped);
@@ -285,6 +286,18 @@ uint64_t
 catalog_lender(const struct catalog *catalog, uint32_t block)
 {
     return atomic_load_explicit(&slot_of(catalog, block)->lender, memory_order_acquire);
+}
+
+void
+catalog_set_held(struct catalog *catalog, uint32_t block, uint64_t document)
+{
+    atomic_store_explicit(&slot_of(catalog, block)->held, document, memory_order_release);
+}
+
+uint64_t
+catalog_held(const struct catalog *catalog, uint32_t block)
+{
+    return atomic_load_explicit(&slot_of(catalog, block)->held, memory_order_acquire);
 }
 
 void

@@ -76,6 +76,7 @@ struct catalog_record {
     struct dockey key;
     uint64_t generation; /* of the build that wrote it */
     uint64_t content;    /* checksum of the block as its worker sealed it; 0: not known */
+    uint64_t source;     /* dockey_hash of the document that it is of, or a copy of */
     uint32_t index;
     uint32_t n_tokens; /* of the document */
     uint32_t origin;   /* the worker that built it */
@@ -99,6 +100,11 @@ void catalog_unseal(struct catalog *catalog, uint32_t block);
 /* The worker of this incarnation may write the block until it is sealed or cleared. */
 void catalog_lend(struct catalog *catalog, uint32_t block, uint64_t incarnation);
 uint64_t catalog_lender(const struct catalog *catalog, uint32_t block); /* 0: nobody */
+
+/* The document (dockey_hash) that a block may hold something of, whatever its record says and when
+ * it is free; UINT64_MAX: any, 0: none. */
+void catalog_set_held(struct catalog *catalog, uint32_t block, uint64_t document);
+uint64_t catalog_held(const struct catalog *catalog, uint32_t block);
 
 /* The block is free. */
 void catalog_clear(struct catalog *catalog, uint32_t block);

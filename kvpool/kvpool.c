@@ -451,11 +451,7 @@ take_missing(struct kvpool *pool, struct kvpool_doc *doc)
 {
     uint32_t missing = blocks_missing(doc);
 
-    blocks_take(&pool->blocks, doc->run, missing);
-    for (uint32_t i = doc->run->count - missing; pool->blocks.has_history && i < doc->run->count;
-         i++) {
-        pool->blocks.owners[doc->run->ids[i]] = doc->source;
-    }
+    blocks_take(&pool->blocks, doc->run, missing, doc->source);
     doc->policy.blocks_resident += missing;
     pool->blocks_docs += missing;
 }
@@ -492,7 +488,7 @@ act(struct kvpool *pool, const struct plan *plan, struct kvpool_want *wants, siz
             kvpool_note_build(pool, wants[i].doc, wants[i].ids);
         }
     }
-    blocks_take(&pool->blocks, claim->own, own_blocks);
+    blocks_take(&pool->blocks, claim->own, own_blocks, claim->owner);
     pool->blocks_own += own_blocks;
     list_push_back(&pool->claims, &claim->link);
 }
@@ -558,7 +554,7 @@ kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, uint32_t bloc
         TRY(block_run_reserve(&claim->own, needed < 8 ? 8 : 2 * needed));
     }
     make_room(pool, blocks);
-    blocks_take(&pool->blocks, claim->own, blocks);
+    blocks_take(&pool->blocks, claim->own, blocks, claim->owner);
     pool->blocks_own += blocks;
     kvpool_note_own(pool, claim, claim->own->count - blocks);
     return ST_OK;
@@ -593,7 +589,6 @@ kvpool_claim_release(struct kvpool *pool, struct kvpool_claim **claim, uint64_t 
     list_unlink(&ending->link);
     pool->blocks_own -= ending->own->count;
     ending->own->fence = fence;
-    ending->own->was_fenced = fence != 0;
     blocks_end_run(&pool->blocks, &ending->own);
     mem_free(ending);
 }
@@ -627,7 +622,6 @@ kvpool_doc_abandon(struct kvpool *pool, struct kvpool_doc *doc, uint64_t fence)
     doc->builder = 0;
     doc->is_abandoned = true;
     doc->run->fence = fence;
-    doc->run->was_fenced = fence != 0;
     if (doc->is_indexed) { /* not, if it was forgotten while it was built */
         detach(pool, doc, KVPOOL_MISS_ABANDONED);
     }

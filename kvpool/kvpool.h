@@ -111,6 +111,11 @@ enum status kvpool_claim(struct kvpool *pool, struct kvpool_want *wants, size_t 
 /* Adds private blocks, evicting if needed; all or none.  ST_NO_MEMORY: too few are to be had. */
 enum status kvpool_claim_grow(struct kvpool *pool, struct kvpool_claim *claim, uint32_t blocks);
 
+/* What will be written to the private blocks has something of these documents (dockey_hash), so
+ * they are erased with any of them, also when they are free.  Before anybody may write them. */
+void kvpool_claim_own(struct kvpool *pool, struct kvpool_claim *claim, const uint64_t *documents,
+                      size_t count);
+
 /* The private blocks in order; borrowed until the next grow or release. */
 const uint32_t *kvpool_claim_blocks(const struct kvpool_claim *claim, uint32_t *count_out);
 
@@ -252,6 +257,11 @@ struct kvpool_forgotten {
 enum status kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
                          struct kvpool_forgotten *forgotten_out);
 
+/* What is of none of the documents in the index: the same for free blocks, fenced ones and what is
+ * read and out of the index.  How many blocks; ST_NO_MEMORY. */
+enum status kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
+                                  uint32_t *blocks_out);
+
 /* Whether a document is, or stems from, the one with that key. */
 bool kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key);
 
@@ -259,8 +269,8 @@ bool kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *ke
  * it too: what was made of it may be as wrong.  How many. */
 uint32_t kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key);
 
-/* Blocks that `kvpool_erase` named and that are not overwritten yet. */
-uint32_t kvpool_erasing(const struct kvpool *pool, uint64_t erasure);
+/* Blocks with something of the document that are to be overwritten, for whatever erasure. */
+uint32_t kvpool_erasing(const struct kvpool *pool, const struct dockey *key);
 
 /* The next blocks to be overwritten: by the process of incarnation `eraser`, asked by message
  * `erase`.  Borrowed until kvpool_erased says that it is done.  NULL: none. */

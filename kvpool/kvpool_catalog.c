@@ -32,6 +32,7 @@ kvpool_note_build(struct kvpool *pool, const struct kvpool_doc *doc, const uint3
     for (uint32_t i = doc->tokens_ready / block_tokens; i < doc->run->count; i++) {
         struct catalog_record record = {.key = doc->policy.key,
                                         .generation = doc->generation,
+                                        .source = doc->source,
                                         .index = i,
                                         .n_tokens = doc->policy.n_tokens};
 
@@ -149,10 +150,10 @@ place(struct kvpool *pool, const struct catalog_record *record, uint32_t block)
     }
     doc->run->ids[record->index] = block;
     pool->blocks.contents[block] = record->content;
-    pool->blocks.owners[block] = doc->source;
     if (record->index == 0) {
         doc->pins = record->pins;
         doc->origin = record->origin;
+        doc->source = record->source;
     }
     if (record->generation > doc->generation) {
         doc->generation = record->generation;
@@ -217,6 +218,7 @@ index_heads(struct kvpool *pool, bool *is_kept, struct kvpool_adopted *adopted)
         }
         for (uint32_t i = 0; i < count; i++) {
             is_kept[doc->run->ids[i]] = true;
+            blocks_adopt(&pool->blocks, doc->run->ids[i], doc->source);
         }
         index_head(pool, doc, count, adopted);
     }
@@ -250,6 +252,7 @@ sort_rest(struct kvpool *pool, const bool *is_kept, kvpool_may_write_fn may_writ
         if (is_kept[block]) {
             continue;
         }
+        blocks_adopt(&pool->blocks, block, 0);
         adopted->blocks_dropped +=
             catalog_read(catalog, block, &record, NULL) || catalog_is_torn(catalog, block);
         if (lender != 0 && may_write(arg, lender)) {
@@ -321,5 +324,6 @@ kvpool_claim_regain(struct kvpool *pool, struct kvpool_claim *claim, uint64_t fe
     }
     pool->blocks_own += count;
     claim->lender = fence;
+    claim->owner = BLOCKS_ANY; /* nobody has said yet what it reads */
     return ST_OK;
 }

@@ -6,7 +6,8 @@
  * of them go, and none of their blocks is free before a worker has overwritten it.  (A block that
  * somebody has taken is wiped by his worker before it is used.)  What somebody still reads goes
  * when the last reference does: its run carries the erasure, and the run's end puts it where
- * kvpool_next_erasure finds it (blocks.c).
+ * kvpool_next_erasure finds it (blocks.c).  An answer's own blocks have something of its documents
+ * too (all of them, with reuse `none`), and are remnants of each when they are free.
  *
  * Documents are told apart by eight bytes of their keys here: two that share them (once in 2^64
  * pairs) would go together. */
@@ -15,6 +16,17 @@
 #include "kvpool/kvpool.h"
 #include "kvpool/pool_state.h"
 #include "kvpool/tier.h"
+
+void
+kvpool_claim_own(struct kvpool *pool, struct kvpool_claim *claim, const uint64_t *documents,
+                 size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        claim->owner =
+            claim->owner == 0 || claim->owner == documents[i] ? documents[i] : BLOCKS_ANY;
+    }
+    blocks_own(&pool->blocks, claim->own, 0, claim->owner);
+}
 
 static bool
 stems_from(const struct kvpool_doc *doc, uint64_t source)
@@ -51,6 +63,36 @@ mark_detached(struct kvpool *pool, uint64_t source, uint64_t erasure)
     return blocks;
 }
 
+/* What somebody has taken is wiped by his worker before it is used.  If it comes back without that,
+ * it has to be overwritten. */
+static void
+taint_taken(const struct kvpool *pool, uint64_t source, uint64_t erasure)
+{
+    LIST_FOR_EACH(node, &pool->claims)
+    {
+        const struct kvpool_claim *claim = LIST_ENTRY(node, const struct kvpool_claim, link);
+
+        blocks_taint(&pool->blocks, claim->own, source, erasure);
+        for (uint32_t i = 0; i < claim->doc_count; i++) { /* a document to build is of a claim */
+            blocks_taint(&pool->blocks, claim->docs[i]->run, source, erasure);
+        }
+    }
+}
+
+enum status
+kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
+                      uint32_t *blocks_out)
+{
+    uint64_t source = dockey_hash(key);
+    uint32_t blocks;
+
+    assert(erasure != 0);
+    TRY(blocks_take_remnants(&pool->blocks, source, erasure, &blocks));
+    *blocks_out = blocks + mark_detached(pool, source, erasure);
+    taint_taken(pool, source, erasure);
+    return ST_OK;
+}
+
 enum status
 kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
              struct kvpool_forgotten *forgotten_out)
@@ -59,9 +101,7 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
     uint64_t source = dockey_hash(key);
     struct htab_node *next;
 
-    assert(erasure != 0);
-    TRY(blocks_take_remnants(&pool->blocks, source, erasure, &forgotten.remnants));
-    forgotten.remnants += mark_detached(pool, source, erasure);
+    TRY(kvpool_erase_remnants(pool, key, erasure, &forgotten.remnants));
     forgotten.blocks = forgotten.remnants;
     if (pool->tier != NULL) {
         TRY(pool->tier->ops->erase(pool->tier, key, erasure, &forgotten.host_blocks));
@@ -105,17 +145,17 @@ kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key)
 }
 
 uint32_t
-kvpool_erasing(const struct kvpool *pool, uint64_t erasure)
+kvpool_erasing(const struct kvpool *pool, const struct dockey *key)
 {
-    uint32_t count = blocks_erasing(&pool->blocks, erasure);
+    uint32_t count = blocks_erasing(&pool->blocks, dockey_hash(key));
 
     LIST_FOR_EACH(node, &pool->detached)
     {
         const struct kvpool_doc *doc = LIST_ENTRY(node, const struct kvpool_doc, link);
 
-        count += doc->run->erasure == erasure ? doc->run->count : 0;
+        count += doc->run->erasure != 0 && kvpool_doc_stems_from(doc, key) ? doc->run->count : 0;
     }
-    return pool->tier == NULL ? count : count + pool->tier->ops->erasing(pool->tier, erasure);
+    return pool->tier == NULL ? count : count + pool->tier->ops->erasing(pool->tier, key);
 }
 
 const uint32_t *

@@ -44,6 +44,7 @@ struct kvpool_claim {
     struct list_node link; /* in pool->claims */
     struct block_run *own; /* private blocks */
     uint64_t lender;       /* the incarnation that may write them; 0: nobody yet */
+    uint64_t owner;        /* the document that they hold something of, as in blocks.h */
     uint32_t doc_count;
     struct kvpool_doc *docs[]; /* [doc_count] a reference each; repeats and all */
 };

@@ -233,9 +233,6 @@ note_put(struct host *host, const struct tier_doc *doc, uint64_t writer)
 {
     struct catalog_record record = {.key = doc->key, .n_tokens = doc->n_tokens};
 
-    for (uint32_t i = 0; i < doc->writing->count; i++) {
-        host->places.owners[doc->writing->ids[i]] = dockey_hash(&doc->key);
-    }
     for (uint32_t i = 0; host->config.catalog != NULL && i < doc->writing->count; i++) {
         record.index = doc->run->count + i;
         catalog_write(host->config.catalog, doc->writing->ids[i], &record, NULL);
@@ -286,7 +283,7 @@ host_put(struct tier *tier, const struct tier_put *put, uint32_t *places_out,
     make_room(host, put->count, &put->key);
     taken = put->count < host->places.free_count ? put->count : host->places.free_count;
     host->counted.blocks_declined += put->count - taken;
-    blocks_take(&host->places, doc->writing, taken);
+    blocks_take(&host->places, doc->writing, taken, dockey_hash(&put->key));
     host->writing += taken;
     if (taken == 0) {
         MEM_FREE(doc->writing);
@@ -308,11 +305,11 @@ take_written(struct host *host, struct tier_doc *doc, uint32_t count, const uint
     for (uint32_t i = 0; i < count; i++) {
         doc->sums[run->count] = sums[i];
         run->ids[run->count++] = writing->ids[i];
-        host->places.before[writing->ids[i]] = 0; /* overwritten, to the last byte */
         if (host->config.catalog != NULL) {
             catalog_seal(host->config.catalog, writing->ids[i], 0, sums[i]);
         }
     }
+    blocks_settle(&host->places, run);
     memmove(writing->ids, writing->ids + count, (writing->count - count) * sizeof(writing->ids[0]));
     writing->count -= count;
     host->counted.blocks_put += count;
@@ -331,7 +328,6 @@ host_put_end(struct tier *tier, struct tier_doc *doc, uint32_t count, const uint
         take_written(host, doc, count, sums);
     }
     doc->writing->fence = fence;
-    doc->writing->was_fenced = true; /* what is left of it may never have been written */
     blocks_end_run(&host->places, &doc->writing);
     if (doc->is_indexed) {
         cut(host, doc, doc->run->count);
@@ -409,17 +405,18 @@ host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32
 }
 
 static uint32_t
-host_erasing(const struct tier *tier, uint64_t erasure)
+host_erasing(const struct tier *tier, const struct dockey *key)
 {
     const struct host *host = const_host_of(tier);
-    uint32_t count = blocks_erasing(&host->places, erasure);
+    uint32_t count = blocks_erasing(&host->places, dockey_hash(key));
 
     LIST_FOR_EACH(node, &host->detached)
     {
         const struct tier_doc *doc = LIST_ENTRY(node, const struct tier_doc, link);
 
-        count += doc->run->erasure == erasure ? doc->run->count : 0;
-        count += doc->writing != NULL && doc->writing->erasure == erasure ? doc->writing->count : 0;
+        if (doc->run->erasure != 0 && memcmp(&doc->key, key, DOCKEY_BYTES) == 0) {
+            count += doc->run->count + (doc->writing == NULL ? 0 : doc->writing->count);
+        }
     }
     return count;
 }

@@ -135,7 +135,7 @@ adopt_heads(struct host *host, bool *is_kept, uint32_t *blocks_out)
         uint32_t count = 0;
 
         while (count < doc->run->capacity && doc->run->ids[count] != NO_PLACE) {
-            host->places.owners[doc->run->ids[count]] = dockey_hash(&doc->key);
+            blocks_adopt(&host->places, doc->run->ids[count], dockey_hash(&doc->key));
             is_kept[doc->run->ids[count++]] = true;
         }
         doc->run->count = count;
@@ -162,6 +162,7 @@ adopt_rest(struct host *host, const bool *is_kept, kvpool_may_write_fn may_write
         if (is_kept[place]) {
             continue;
         }
+        blocks_adopt(&host->places, place, 0);
         if (lender != 0 && may_write(arg, lender)) {
             catalog_unseal(catalog, place);
             TRY(block_run_new(1, &run));

@@ -26,7 +26,15 @@ struct mailbox {
     bool is_closed;
     bool is_nudged;
     struct in_slot in[MAILBOX_IN_MAX];
-    struct wire_buffer out[MAILBOX_OUT_MAX];
+    struct wire_buffer *out[MAILBOX_OUT_MAX];
+    /* Stacks: what was used last is used next, so that in quiet times the same few grow and are
+     * touched, however many there are for busy ones. */
+    struct wire_arena *arenas[MAILBOX_IN_MAX];
+    struct wire_buffer *buffers[MAILBOX_OUT_MAX];
+    uint32_t arena_count, buffer_count;
+    struct wire_arena *reading;  /* the link parses into it; NULL: it has not asked */
+    struct wire_buffer *writing; /* the engine packs into it, likewise */
+    struct wire_buffer storage[MAILBOX_OUT_MAX];
     uint64_t in_head, in_tail; /* taken, delivered; counts, not indices */
     uint64_t out_head, out_tail;
     struct mailbox_state state;
@@ -48,8 +56,13 @@ mailbox_new(struct mailbox **mailbox_out)
     if (mailbox->event_fd < 0) {
         st = ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
     }
-    for (size_t i = 0; st == ST_OK && i < MAILBOX_IN_MAX; i++) {
-        st = wire_arena_new(&mailbox->in[i].arena);
+    while (st == ST_OK && mailbox->arena_count < MAILBOX_IN_MAX) {
+        st = wire_arena_new(&mailbox->arenas[mailbox->arena_count]);
+        mailbox->arena_count += st == ST_OK;
+    }
+    while (mailbox->buffer_count < MAILBOX_OUT_MAX) {
+        mailbox->buffers[mailbox->buffer_count] = &mailbox->storage[mailbox->buffer_count];
+        mailbox->buffer_count++;
     }
     if (st != ST_OK) {
         mailbox_destroy(&mailbox);
@@ -67,11 +80,15 @@ mailbox_destroy(struct mailbox **mailbox)
     if (m == NULL) {
         return;
     }
-    for (size_t i = 0; i < MAILBOX_IN_MAX; i++) {
-        wire_arena_destroy(&m->in[i].arena);
+    while (m->in_head < m->in_tail) {
+        wire_arena_destroy(&m->in[m->in_head++ % MAILBOX_IN_MAX].arena);
     }
+    while (m->arena_count > 0) {
+        wire_arena_destroy(&m->arenas[--m->arena_count]);
+    }
+    wire_arena_destroy(&m->reading);
     for (size_t i = 0; i < MAILBOX_OUT_MAX; i++) {
-        wire_buffer_deinit(&m->out[i]);
+        wire_buffer_deinit(&m->storage[i]);
     }
     if (m->event_fd >= 0) {
         (void)close(m->event_fd);
@@ -125,19 +142,23 @@ struct wire_arena *
 mailbox_next_arena(struct mailbox *mailbox)
 {
     lock(mailbox);
-    bool is_full = mailbox->in_tail - mailbox->in_head >= MAILBOX_IN_MAX;
-    struct wire_arena *arena = mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].arena;
+    if (mailbox->reading == NULL && mailbox->arena_count > 0) {
+        mailbox->reading = mailbox->arenas[--mailbox->arena_count];
+    }
+    struct wire_arena *arena = mailbox->reading;
 
     unlock(mailbox);
-    return is_full ? NULL : arena;
+    return arena;
 }
 
 void
 mailbox_deliver(struct mailbox *mailbox, const Kvasir__V1__DaemonMessage *message)
 {
     lock(mailbox);
-    mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].message = message;
-    mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX].steps = mailbox->state.steps;
+    assert(mailbox->reading != NULL);
+    mailbox->in[mailbox->in_tail % MAILBOX_IN_MAX] = (struct in_slot){
+        .arena = mailbox->reading, .message = message, .steps = mailbox->state.steps};
+    mailbox->reading = NULL;
     mailbox->in_tail++;
     mailbox->state.is_idle = false;
     atomic_fetch_add(&mailbox->news, 1);
@@ -150,7 +171,7 @@ mailbox_outgoing(struct mailbox *mailbox)
 {
     lock(mailbox);
     bool is_empty = mailbox->out_head == mailbox->out_tail;
-    const struct wire_buffer *buffer = &mailbox->out[mailbox->out_head % MAILBOX_OUT_MAX];
+    const struct wire_buffer *buffer = mailbox->out[mailbox->out_head % MAILBOX_OUT_MAX];
 
     unlock(mailbox);
     return is_empty ? NULL : buffer;
@@ -161,6 +182,7 @@ mailbox_sent(struct mailbox *mailbox)
 {
     lock(mailbox);
     assert(mailbox->out_head < mailbox->out_tail);
+    mailbox->buffers[mailbox->buffer_count++] = mailbox->out[mailbox->out_head % MAILBOX_OUT_MAX];
     mailbox->out_head++;
     (void)pthread_cond_signal(&mailbox->changed);
     unlock(mailbox);
@@ -247,12 +269,12 @@ uint64_t
 mailbox_taken(struct mailbox *mailbox)
 {
     lock(mailbox);
-    bool was_full = mailbox->in_tail - mailbox->in_head == MAILBOX_IN_MAX;
+    bool was_full = mailbox->arena_count == 0;
     struct in_slot *slot = &mailbox->in[mailbox->in_head % MAILBOX_IN_MAX];
     uint64_t steps = slot->steps;
 
-    slot->message = NULL;
     wire_arena_reset(slot->arena);
+    mailbox->arenas[mailbox->arena_count++] = slot->arena;
     mailbox->in_head++;
     if (was_full) {
         wake_link(mailbox);
@@ -265,11 +287,13 @@ struct wire_buffer *
 mailbox_buffer(struct mailbox *mailbox)
 {
     lock(mailbox);
-    while (!mailbox->is_closed && mailbox->out_tail - mailbox->out_head >= MAILBOX_OUT_MAX) {
+    while (!mailbox->is_closed && mailbox->writing == NULL && mailbox->buffer_count == 0) {
         (void)pthread_cond_wait(&mailbox->changed, &mailbox->mutex);
     }
-    struct wire_buffer *buffer =
-        mailbox->is_closed ? NULL : &mailbox->out[mailbox->out_tail % MAILBOX_OUT_MAX];
+    if (mailbox->writing == NULL && mailbox->buffer_count > 0) {
+        mailbox->writing = mailbox->buffers[--mailbox->buffer_count];
+    }
+    struct wire_buffer *buffer = mailbox->is_closed ? NULL : mailbox->writing;
 
     unlock(mailbox);
     return buffer;
@@ -279,7 +303,9 @@ void
 mailbox_post(struct mailbox *mailbox)
 {
     lock(mailbox);
-    mailbox->out_tail++;
+    assert(mailbox->writing != NULL);
+    mailbox->out[mailbox->out_tail++ % MAILBOX_OUT_MAX] = mailbox->writing;
+    mailbox->writing = NULL;
     wake_link(mailbox);
     unlock(mailbox);
 }

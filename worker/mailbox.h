@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mailbox - two bounded queues between the link thread (zmq) and the engine thread (steps).
  *
- * In: parsed messages, each in an arena of its own slot, so that nothing is copied twice.  Out:
- * packed messages.  The link never blocks here: full is an answer.  The engine waits for work and
+ * In: parsed messages, each in an arena of its own, so that nothing is copied twice.  Out: packed
+ * messages.  The link never blocks here: full is an answer.  The engine waits for work and
  * for room. An eventfd wakes the link. */
 #ifndef WORKER_MAILBOX_H
 #define WORKER_MAILBOX_H

@@ -9,7 +9,8 @@
 #include "tests/support/kv_memory.h"
 
 enum {
-    BLOCKS = 3, /* of the document; a fresh pool gives them in order */
+    BLOCKS = 3, /* of the document; a fresh pool gives them in order, */
+    ALL = 4, /* with the one of the answer's own behind them: it was computed over the document */
     KEY_TEXT = 2 * KVASIR_KEY_BYTES + 1
 };
 
@@ -56,11 +57,11 @@ end_forget(struct process **process, const char *said)
 }
 
 static uint32_t
-blocks_of_zeros(const struct kv_memory *memory)
+blocks_of_zeros(const struct kv_memory *memory, uint32_t count)
 {
     uint32_t zeros = 0;
 
-    for (uint32_t block = 0; block < BLOCKS; block++) {
+    for (uint32_t block = 0; block < count; block++) {
         const unsigned char *at = memory->bytes + block * memory->block_bytes;
         size_t i = 0;
 
@@ -89,12 +90,12 @@ START_TEST(a_forgotten_document_is_zeros_and_missed)
     ask_ok(host, &question, &before);
     only_key(host, key);
     map(host, &memory);
-    ck_assert_uint_eq(blocks_of_zeros(&memory), 0);
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), 0);
     struct process *forget = start_forget(host, key, NULL);
 
-    end_forget(&forget, "erased 3 blocks");
-    ck_assert_uint_eq(blocks_of_zeros(&memory), BLOCKS);
-    ck_assert_uint_eq(host_counter(host, "blocks_erased"), BLOCKS);
+    end_forget(&forget, "erased 4 blocks");
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), ALL);
+    ck_assert_uint_eq(host_counter(host, "blocks_erased"), ALL);
     ck_assert_uint_eq(host_counter(host, "documents"), 0);
     ask_ok(host, &question, &after);
     answer_assert_same(&before, &after);
@@ -118,8 +119,8 @@ START_TEST(what_was_evicted_before_is_erased_too)
     ck_assert_uint_eq(host_evict(host, 1), 1); /* its tail */
     struct process *forget = start_forget(host, key, NULL);
 
-    end_forget(&forget, "erased 3 blocks");
-    ck_assert_uint_eq(blocks_of_zeros(&memory), BLOCKS);
+    end_forget(&forget, "erased 4 blocks");
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), ALL);
     kv_memory_unmap(&memory);
     host_stop(&host);
 }
@@ -149,7 +150,7 @@ START_TEST(readers_are_waited_for_and_nobody_else_finds_it_meanwhile)
     asking_end(&asking, &whole);
     answer_assert_same(&alone, &whole);
     end_forget(&forget, "1 waited for, 0 ended");
-    ck_assert_uint_eq(blocks_of_zeros(&memory), BLOCKS);
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), ALL);
     kv_memory_unmap(&memory);
     host_stop(&host);
 }
@@ -176,7 +177,7 @@ START_TEST(with_abort_its_readers_end_at_once)
     asking_end(&asking, &ended);
     ck_assert_int_eq(ended.code, KVASIR_CANCELLED);
     ck_assert_str_eq(ended.message, "a document of it was forgotten");
-    ck_assert_uint_eq(blocks_of_zeros(&memory), BLOCKS);
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), ALL);
     kv_memory_unmap(&memory);
     host_stop(&host);
 }
@@ -197,17 +198,58 @@ START_TEST(a_lost_worker_erases_nothing_and_the_next_one_does)
     struct process *forget = start_forget(host, key, NULL);
 
     host_wait_exactly(host, "documents", 0);
-    ck_assert_uint_eq(blocks_of_zeros(&memory), 0);
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), 0);
     host_kill_worker(host, 0);
     process_signal(host_worker(host, 1), SIGCONT);
-    end_forget(&forget, "erased 3 blocks");
-    ck_assert_uint_eq(blocks_of_zeros(&memory), BLOCKS);
+    end_forget(&forget, "erased 4 blocks");
+    ck_assert_uint_eq(blocks_of_zeros(&memory, ALL), ALL);
     kv_memory_unmap(&memory);
     host_stop(&host);
 }
 END_TEST
 
-CHECK_MAIN("forget", a_forgotten_document_is_zeros_and_missed,
-           what_was_evicted_before_is_erased_too,
+/* Copies at other places, behind another document, turns, an answer that had it among its own ids:
+ * made by an earlier kvasird, and partly evicted. */
+START_TEST(after_a_restart_it_is_erased_in_all_its_forms)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1, .keeps_pool = true});
+    const struct asking_doc both[] = {{96, 2}, document};
+    const enum kvasir_reuse modes[] = {KVASIR_REUSE_LAZY, KVASIR_REUSE_REENCODE,
+                                       KVASIR_REUSE_PREFIX, KVASIR_REUSE_NONE};
+    struct answer answer;
+    struct kv_memory memory;
+    char key[KEY_TEXT];
+
+    ask_ok(host, &question, &answer);
+    only_key(host, key);
+    ck_assert_uint_eq(host_evict(host, 2), 2);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        struct question next = {.docs = both,
+                                .doc_count = 2,
+                                .query_seed = 8 + (uint32_t)i,
+                                .query_tokens = 40,
+                                .max_tokens = 40,
+                                .reuse = modes[i],
+                                .keep_turn = true};
+
+        ask_ok(host, &next, &answer);
+    }
+    host_kill_daemon(host);
+    host_restart_daemon(host);
+    host_wait_exactly(host, "workers_ready", 1);
+    ck_assert_uint_ge(host_counter(host, "documents"), 4); /* both, a copy, one behind the other */
+    map(host, &memory);
+    struct process *forget = start_forget(host, key, NULL);
+
+    end_forget(&forget, "3 copies");
+    ck_assert_uint_eq(host_counter(host, "documents"), 1); /* the other one */
+    ck_assert_uint_eq(kv_memory_written(&memory), host_counter(host, "blocks_docs"));
+    kv_memory_unmap(&memory);
+    host_stop(&host);
+}
+END_TEST
+
+CHECK_MAIN("forget", after_a_restart_it_is_erased_in_all_its_forms,
+           a_forgotten_document_is_zeros_and_missed, what_was_evicted_before_is_erased_too,
            readers_are_waited_for_and_nobody_else_finds_it_meanwhile,
            with_abort_its_readers_end_at_once, a_lost_worker_erases_nothing_and_the_next_one_does)

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/htab.h"
@@ -93,19 +93,39 @@ ask_some(struct host *host, uint64_t ends[2])
 
 /* --- looking ---------------------------------------------------------------------------------- */
 
-static uint64_t
-resident_kib(pid_t pid)
+/* What is resident, and what it is made of. */
+enum part {
+    PART_ALL,
+    PART_HEAP, /* and stacks: what only this process has */
+    PART_FILE,
+    PART_SHARED, /* the pool's arenas */
+    PARTS,
+};
+
+static const char *const part_names[PARTS] = {"VmRSS:", "RssAnon:", "RssFile:", "RssShmem:"};
+
+static void
+read_resident(pid_t pid, double kib_out[PARTS])
 {
-    char path[64];
-    unsigned long pages = 0;
+    char path[64], line[256];
+    uint32_t found = 0;
     FILE *file;
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
     file = fopen(path, "re");
     ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(fscanf(file, "%*u %lu", &pages), 1);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        for (int part = 0; part < PARTS; part++) {
+            size_t length = strlen(part_names[part]);
+
+            if (strncmp(line, part_names[part], length) == 0) {
+                kib_out[part] = strtod(line + length, NULL);
+                found++;
+            }
+        }
+    }
     (void)fclose(file);
-    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+    ck_assert_uint_eq(found, PARTS);
 }
 
 /* Every block is in exactly one account, and every request too. */
@@ -129,7 +149,8 @@ check_books(struct host *host)
 }
 
 struct samples {
-    double at[LOOKS + 2], kib[1 + WORKERS][LOOKS + 2]; /* hours; of kvasird and each worker */
+    double at[LOOKS + 2];                      /* hours */
+    double kib[1 + WORKERS][PARTS][LOOKS + 2]; /* of kvasird and each worker */
     uint32_t count;
 };
 
@@ -143,9 +164,13 @@ look(struct host *host, struct samples *samples, uint64_t since_us)
         return;
     }
     samples->at[n] = (double)(clock_now_us() - since_us) / 3.6e9;
-    samples->kib[0][n] = (double)resident_kib(process_pid(host_daemon(host)));
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        samples->kib[1 + i][n] = (double)resident_kib(process_pid(host_worker(host, i)));
+    for (uint32_t p = 0; p < 1 + WORKERS; p++) {
+        double kib[PARTS];
+
+        read_resident(process_pid(p == 0 ? host_daemon(host) : host_worker(host, p - 1)), kib);
+        for (int part = 0; part < PARTS; part++) {
+            samples->kib[p][part][n] = kib[part];
+        }
     }
     samples->count++;
 }
@@ -196,13 +221,18 @@ judge(const struct samples *samples)
     uint32_t growing = 0;
 
     for (uint32_t p = 0; p < 1 + WORKERS; p++) {
-        struct slope slope = slope_of(samples, samples->kib[p]);
+        struct slope slope = slope_of(samples, samples->kib[p][PART_ALL]);
         bool grows =
             slope.kib_an_hour > STUDENT_T99 * slope.error && slope.kib_an_hour > GROWTH_KIB_AN_HOUR;
 
         printf("%s %u: %.0f KiB resident, %+.0f KiB an hour (standard error %.0f)%s\n",
                p == 0 ? "kvasird" : "worker", p, slope.mean, slope.kib_an_hour, slope.error,
                grows ? ": it grows" : "");
+        for (int part = 1; part < PARTS; part++) {
+            slope = slope_of(samples, samples->kib[p][part]);
+            printf("    %-9s %.0f KiB, %+.0f an hour (%.0f)\n", part_names[part], slope.mean,
+                   slope.kib_an_hour, slope.error);
+        }
         growing += grows;
     }
     (void)fflush(stdout); /* a test that fails does not */

@@ -29,6 +29,16 @@ scribble(const struct fake_worker *w, const struct fake_blocks *blocks, uint64_t
     }
 }
 
+/* Own blocks hold what others do not find; with reuse `none` the documents among it. */
+static void
+write_own(const struct fake_worker *w, const struct fake_run *run)
+{
+    scribble(w, &run->own, run->request);
+    for (uint32_t i = 0; run->name != 0 && i < run->own.count; i++) {
+        w->contents[run->own.ids[i]] = fake_content(run->name, i);
+    }
+}
+
 static void
 let_go_places(const struct fake_worker *w, const struct fake_blocks *places, bool is_write)
 {
@@ -143,7 +153,7 @@ read_letter(struct fake_worker *w, struct letter *letter, struct report *report)
         if (letter->run != NULL) {
             ck_assert_uint_eq(at, w->run_count);
             w->runs[w->run_count++] = letter->run;
-            scribble(w, &letter->run->own, letter->request);
+            write_own(w, letter->run);
         }
         break;
     case SCHED_SEND_GRANT:

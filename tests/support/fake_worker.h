@@ -49,6 +49,7 @@ struct fake_run {
     uint64_t request;
     uint32_t query, max_tokens, sent;
     struct fake_blocks own;
+    uint64_t name;           /* the document that they hold (reuse none); 0: none */
     struct fake_blocks read; /* blocks of its documents and of earlier turns, repeatedly */
     uint64_t expected[OWN_BLOCKS_MAX]; /* what those of documents must hold; 0: not known */
     uint32_t turn_tokens;              /* own tokens in the latter */

@@ -345,6 +345,12 @@ world_erased(const struct world *world)
     return world->erased;
 }
 
+uint32_t
+world_brought_back(const struct world *world)
+{
+    return world->brought_back;
+}
+
 struct sched_forgotten
 world_forgotten(const struct world *world)
 {

@@ -89,6 +89,7 @@ void world_damage(struct world *world, uint32_t block);
 /* Documents that were found damaged, and that were erased; what the last one of these was. */
 uint32_t world_damaged(const struct world *world);
 uint32_t world_erased(const struct world *world);
+uint32_t world_brought_back(const struct world *world); /* of these, before it was told */
 struct sched_forgotten world_forgotten(const struct world *world);
 /* Documents.Forget of a request with that id. */
 enum status world_forget(struct world *world, uint32_t doc, bool abort);

@@ -92,6 +92,31 @@ name_of_build(const struct session *session, uint64_t build)
     return 0;
 }
 
+static struct brought *
+find_brought(struct world *world, uint64_t name)
+{
+    uint32_t i = 0;
+
+    while (i < world->brought_count && world->brought[i].name != name) {
+        i++;
+    }
+    ck_assert_uint_lt(i, WORLD_NAMES_MAX);
+    if (i == world->brought_count) {
+        world->brought[world->brought_count++].name = name;
+    }
+    return &world->brought[i];
+}
+
+static void
+bring(struct world *world, uint64_t name, const struct session *session)
+{
+    struct brought *brought = find_brought(world, name);
+
+    if (session->arrival_us > brought->arrival_us) {
+        brought->arrival_us = session->arrival_us;
+    }
+}
+
 static void
 copy_load(struct world *world, uint32_t worker, const struct kvpool_load *load,
           struct fake_build *build)
@@ -120,6 +145,7 @@ copy_builds(struct world *world, const struct sched_action *action, struct lette
         build->done = build->start = from->start;
         build->first = first;
         build->name = name_of_build(session, from->build);
+        bring(world, build->name, session);
         build->n_tokens = from->n_tokens;
         fake_blocks_add(&build->blocks, from->blocks + first, from->block_count - first);
         copy_reads(session, from, build);
@@ -164,6 +190,10 @@ copy_run(struct world *world, const struct sched_action *action)
     }
     run->doc_tokens = offset;
     fake_blocks_add(&run->own, action->blocks, action->block_count);
+    if (session->prompt.reuse == REUSE_NONE && session->prompt.document_count > 0) {
+        run->name = dockey_hash(&session->prompt.documents[0].key);
+        bring(world, run->name, session);
+    }
     run->turn_tokens = session->turn_tokens;
     ck_assert_uint_eq(run->turn_tokens, session->turn_block_count * world->config.block_tokens);
     ck_assert_uint_lt(run->turn_tokens, run->query + run->sent);
@@ -277,15 +307,18 @@ is_in_use(const struct world *world, uint32_t block)
     return false;
 }
 
-/* No block holds anything of a document that was erased, unless somebody has brought it back. */
+/* No block holds anything of a document that was erased, unless a request that came after the
+ * Forget has brought it back. */
 static void
-check_erased(const struct world *world, const struct dockey *key)
+check_erased(struct world *world, const struct sched_forgotten *forgotten)
 {
-    uint64_t name = dockey_hash(key);
+    uint64_t name = dockey_hash(&forgotten->key);
 
-    if (kvpool_find(sched_pool(world->sched), key) != NULL) {
+    if (find_brought(world, name)->arrival_us >= world->now_us - forgotten->elapsed_us) {
+        world->brought_back++;
         return;
     }
+    ck_assert_ptr_null(kvpool_find(sched_pool(world->sched), &forgotten->key));
     for (uint32_t block = 0; block < world->config.block_count; block++) {
         for (uint32_t i = 0; i < OWN_BLOCKS_MAX; i++) {
             ck_assert_msg(is_in_use(world, block)
@@ -329,7 +362,7 @@ world_obey(struct world *world)
             world->has_damage = true;
             break;
         case SCHED_REPLY_FORGOTTEN:
-            check_erased(world, &action->forgotten.key);
+            check_erased(world, &action->forgotten);
             world->forgotten = action->forgotten;
             world->erased++;
             break;

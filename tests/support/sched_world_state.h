@@ -9,6 +9,13 @@
 #include "tests/support/fake_worker.h"
 #include "tests/support/sched_world.h"
 
+#define WORLD_NAMES_MAX 4096
+
+/* The last request that had a document written, by the time when it came. */
+struct brought {
+    uint64_t name, arrival_us;
+};
+
 struct world {
     struct world_config config;
     struct sched *sched;
@@ -20,7 +27,10 @@ struct world {
     uint64_t *host;     /* [host_places] */
     struct world_request requests[WORLD_REQUESTS_MAX];
     uint32_t builds_started[1u << 16];
+    struct brought brought[WORLD_NAMES_MAX];
+    uint32_t brought_count;
     uint32_t damaged, erased; /* documents */
+    uint32_t brought_back;    /* of those erased, before the end of that */
     bool has_damage;          /* found in this event: its readers begin again, the oldest too */
     struct sched_forgotten forgotten; /* the last one */
 };

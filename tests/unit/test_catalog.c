@@ -10,8 +10,10 @@
 
 #include "tests/support/pool_fixture.h"
 
-#define BLOCKS 64
-#define WORKER 77 /* the incarnation that writes */
+#define RECORD_BYTES (96 + BLOCK_TOKENS * sizeof(uint32_t)) /* as the next kvasird maps it */
+#define HELD_AT      16
+#define BLOCKS       64
+#define WORKER       77 /* the incarnation that writes */
 
 /* Memory as kvasird's: shared with a child, and still there when that is dead. */
 struct world {
@@ -321,16 +323,19 @@ START_TEST(a_flipped_bit_is_a_miss_and_hurts_no_neighbour)
     build(&w, "a", 3 * BLOCK_TOKENS);
     build(&w, "b", 2 * BLOCK_TOKENS);
     const uint32_t *blocks = kvpool_doc_blocks(kvpool_find(w.pool, &key), &count);
-    size_t record = 80 + BLOCK_TOKENS * sizeof(uint32_t);
+    size_t record = RECORD_BYTES;
     uint8_t *at = (uint8_t *)w.memory + w.bytes - (BLOCKS - blocks[1]) * record;
 
     for (size_t i = 0; i < record; i++) {
+        bool is_held =
+            i >= HELD_AT && i < HELD_AT + sizeof(uint64_t); /* of others, nothing of it */
+
         at[i] ^= 0x10;
         struct successor s = succeed(&w, never);
 
-        ck_assert_uint_eq(ready_in(s.pool, "a"), BLOCK_TOKENS);
+        ck_assert_uint_eq(ready_in(s.pool, "a"), is_held ? 3 * BLOCK_TOKENS : BLOCK_TOKENS);
         ck_assert_uint_eq(ready_in(s.pool, "b"), 2 * BLOCK_TOKENS);
-        ck_assert_uint_ge(s.adopted.blocks_dropped, 1);
+        ck_assert_uint_ge(s.adopted.blocks_dropped, is_held ? 0 : 1);
         end_successor(&s);
         at[i] ^= 0x10;
     }
@@ -341,7 +346,7 @@ END_TEST
 START_TEST(a_record_in_another_place_says_nothing)
 {
     struct world w = make_world();
-    size_t record = 80 + BLOCK_TOKENS * sizeof(uint32_t);
+    size_t record = RECORD_BYTES;
     uint8_t *end = (uint8_t *)w.memory + w.bytes;
 
     build(&w, "a", 1);
@@ -412,6 +417,45 @@ START_TEST(the_state_that_was_saved_last_is_there_after_a_torn_save)
     ck_assert_mem_eq(state, texts[1], length);
     catalog_close(&next);
     ck_assert_int_eq(catalog_save_state(w.catalog, w.memory, CATALOG_STATE_BYTES), ST_INVALID);
+    end_world(&w);
+}
+END_TEST
+
+START_TEST(after_a_restart_it_is_known_what_copies_and_free_blocks_are_of)
+{
+    struct world w = make_world();
+    struct kvpool_forgotten forgotten;
+    struct kvpool_want copy = want("a at another place", 2 * BLOCK_TOKENS);
+    struct dockey a = named("a");
+    uint32_t count;
+
+    build(&w, "a", 3 * BLOCK_TOKENS);
+    build(&w, "b", 2 * BLOCK_TOKENS);
+    ck_assert_uint_eq(kvpool_evict(w.pool, 5), 5); /* both are free blocks now */
+    copy.source = dockey_hash(&a);
+    struct kvpool_claim *made = claim(w.pool, &copy, 1, 1, WORKER + 1);
+
+    kvpool_claim_own(w.pool, made, &copy.source, 1);
+    kvpool_doc_seal(w.pool, copy.doc, 3);
+    release(w.pool, &made); /* its own block is free again as well */
+    struct successor s = succeed(&w, never);
+
+    ck_assert_uint_eq(s.adopted.documents, 1);
+    ck_assert_int_eq(kvpool_erase(s.pool, &a, 5, &forgotten), ST_OK);
+    ck_assert_uint_eq(forgotten.documents, 1);
+    /* Of the five blocks that were free, the copy and its request's own took three, whoever had
+     * them before; the rest of "a" is free, "b" is not asked for. */
+    ck_assert_uint_ge(forgotten.remnants, 1);
+    ck_assert_uint_ge(forgotten.blocks, 3);
+    while (kvpool_next_erasure(s.pool, 9, WORKER, &count) != NULL) {
+        ck_assert_uint_eq(kvpool_erased(s.pool, 9), count);
+    }
+    for (uint32_t block = 0; block < BLOCKS; block++) {
+        ck_assert_uint_ne(catalog_held(s.catalog, block), dockey_hash(&a));
+        ck_assert_uint_ne(catalog_held(s.catalog, block), UINT64_MAX);
+    }
+    ck_assert_int_eq(kvpool_erase(s.pool, &a, 6, &forgotten), ST_NOT_FOUND);
+    end_successor(&s);
     end_world(&w);
 }
 END_TEST
@@ -525,4 +569,5 @@ CHECK_MAIN("catalog", the_next_process_finds_every_sealed_document_in_the_same_b
            a_flipped_bit_is_a_miss_and_hurts_no_neighbour, a_record_in_another_place_says_nothing,
            a_head_that_does_not_verify_is_refused, workers_are_remembered_until_they_are_dropped,
            the_state_that_was_saved_last_is_there_after_a_torn_save,
+           after_a_restart_it_is_known_what_copies_and_free_blocks_are_of,
            a_process_killed_at_any_moment_leaves_only_what_is_true)

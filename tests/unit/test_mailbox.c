@@ -147,7 +147,31 @@ START_TEST(a_closed_mailbox_lets_nobody_wait)
 }
 END_TEST
 
-CHECK_MAIN("mailbox", every_message_comes_through_in_order_with_both_queues_full_at_times,
+/* Memory that is there for busy times is not touched in quiet ones. */
+START_TEST(one_message_at_a_time_uses_one_arena_and_one_buffer)
+{
+    struct mailbox *mailbox;
+
+    ck_assert_int_eq(mailbox_new(&mailbox), ST_OK);
+    const struct wire_arena *arena = mailbox_next_arena(mailbox);
+    const struct wire_buffer *buffer = mailbox_buffer(mailbox);
+
+    for (uint32_t i = 0; i < 3 * MAILBOX_IN_MAX; i++) {
+        ck_assert_ptr_eq(mailbox_next_arena(mailbox), arena);
+        deliver(mailbox, mailbox_next_arena(mailbox), i);
+        ck_assert_uint_eq(mailbox_take(mailbox, false)->incarnation, i);
+        (void)mailbox_taken(mailbox);
+        ck_assert_ptr_eq(mailbox_buffer(mailbox), buffer);
+        mailbox_post(mailbox);
+        ck_assert_ptr_eq(mailbox_outgoing(mailbox), buffer);
+        mailbox_sent(mailbox);
+    }
+    mailbox_destroy(&mailbox);
+}
+END_TEST
+
+CHECK_MAIN("mailbox", one_message_at_a_time_uses_one_arena_and_one_buffer,
+           every_message_comes_through_in_order_with_both_queues_full_at_times,
            a_full_mailbox_says_so_and_has_room_again_when_one_is_taken,
            a_message_remembers_how_many_steps_there_had_been_when_it_came,
            a_closed_mailbox_lets_nobody_wait)

@@ -245,6 +245,7 @@ START_TEST(without_abort_a_forgotten_document_ends_no_request)
 {
     struct world *world = new_world(1, 0);
     uint64_t runs = ask(world, 1, 20), waits = ask(world, 1, 20);
+    struct dockey key = world_doc_key(DOC);
 
     ck_assert(world_step(world, 0));
     ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
@@ -252,14 +253,17 @@ START_TEST(without_abort_a_forgotten_document_ends_no_request)
     while (!world_get(world, runs)->is_ended) {
         ck_assert(world_step(world, 0));
     }
+    ck_assert_uint_eq(world_erased(world), 0); /* one of them still waits, and brings it again */
     world_run(world, 100);
     ck_assert_int_eq(world_get(world, runs)->end, SCHED_END_OK);
-    ck_assert_int_eq(world_get(world, waits)->end, SCHED_END_OK); /* it has made its own */
+    ck_assert_int_eq(world_get(world, waits)->end, SCHED_END_OK); /* it has made its own, */
     ck_assert_uint_eq(world_builds_started(world, DOC), 2);
-    ck_assert_uint_eq(world_erased(world), 1);
-    ck_assert_uint_eq(world_forgotten(world).readers_waited, 1);
+    ck_assert_uint_eq(world_erased(world), 1); /* which went with it */
+    ck_assert_ptr_null(kvpool_find(sched_pool(world_sched(world)), &key));
+    ck_assert_uint_eq(world_forgotten(world).readers_waited, 2);
     ck_assert_uint_eq(world_forgotten(world).readers_aborted, 0);
-    ck_assert_uint_eq(world_forgotten(world).blocks, 5);
+    /* Twice five of the document, and six that both answers had as their own. */
+    ck_assert_uint_eq(world_forgotten(world).blocks, 16);
     world_destroy(world);
 }
 END_TEST
