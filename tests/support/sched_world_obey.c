@@ -318,7 +318,6 @@ check_erased(struct world *world, const struct sched_forgotten *forgotten)
         world->brought_back++;
         return;
     }
-    ck_assert_ptr_null(kvpool_find(sched_pool(world->sched), &forgotten->key));
     for (uint32_t block = 0; block < world->config.block_count; block++) {
         for (uint32_t i = 0; i < OWN_BLOCKS_MAX; i++) {
             ck_assert_msg(is_in_use(world, block)
