@@ -294,6 +294,19 @@ draw_tokens(struct engine *engine)
     return llama_draw(engine->llama, 0, n, engine->params, engine->draws);
 }
 
+/* One that is kept has a number of ours, under which kvasird may know another request. */
+static void
+lose(struct engine *engine, struct sequence *seq, const char *reason)
+{
+    if (seq->is_kept) {
+        log_warn("kept_failed", "kept=%" PRIu64 " reason=\"%s\"", seq->id, reason);
+        engine_drop_kept(engine, seq->id);
+        return;
+    }
+    engine_fail(engine, seq->id, reason);
+    engine_retire(engine, seq);
+}
+
 /* Waits for the tokens; when one row could not be drawn from (NaN; a device says so only now),
  * draws for each alone, so that only that request fails.  Drawing again gives the same: a draw
  * depends on seed and counter. */
@@ -310,8 +323,7 @@ wait_for_tokens(struct engine *engine, enum status drawn)
             return one;
         }
         if (one == ST_INVALID) {
-            engine_fail(engine, engine->plan->drawing[i]->id, status_detail());
-            engine_retire(engine, engine->plan->drawing[i]);
+            lose(engine, engine->plan->drawing[i], status_detail());
             engine->plan->drawing[i] = NULL;
         }
     }

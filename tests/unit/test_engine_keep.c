@@ -249,7 +249,46 @@ START_TEST(what_waits_for_a_build_or_has_no_name_is_not_kept)
 }
 END_TEST
 
+/* Its number is the worker's own, and kvasird may have a request of that number. */
+START_TEST(one_that_is_kept_and_fails_is_let_go_of_and_nobody_else_fails_for_it)
+{
+    struct rig_config config = rig_defaults();
+
+    fill_all();
+    config.seqs_max = 2;
+    struct rig *rig = rig_new(&config);
+    struct abc abc = abc_new(rig);
+    struct rig_request request = abc_request(&abc, 1);
+
+    keep_one(rig, &request);
+    memset((char *)rig->kv + abc.docs[0].blocks[0] * kv_layout_block_bytes(&rig->layout), 0xff,
+           kv_layout_block_bytes(&rig->layout)); /* all NaN */
+    for (uint32_t credit = 0; credit < 2; credit++) {
+        struct rig_request other = {.id = credit == 0 ? rig->kept[0].number : 5,
+                                    .query = query,
+                                    .n_query = 11,
+                                    .max_tokens = 5,
+                                    .ignores_end = true};
+
+        rig_assign(rig, &other);
+        if (credit == 0) {
+            ck_assert(rig_step(rig)); /* in which the kept one fails */
+        }
+    }
+    rig_run(rig);
+    ck_assert_str_eq(rig->heard[rig->kept[0].number].error, "");
+    ck_assert_uint_eq(rig->heard[rig->kept[0].number].n_ids, 5);
+    ck_assert_uint_eq(rig->heard[rig->kept[0].number].n_released, 1);
+    ck_assert_str_eq(rig->heard[5].error, ""); /* it has given its credit back */
+    ck_assert_uint_eq(rig->n_kept_released, 1);
+    ck_assert_uint_eq(engine_open(rig->engine), 0);
+    abc_free(&abc);
+    rig_destroy(&rig);
+}
+END_TEST
+
 CHECK_MAIN("engine_keep", a_retry_has_the_whole_answer_and_nothing_is_computed_twice,
            a_retry_goes_on_after_what_it_names, what_is_kept_outlives_any_number_of_kvasirds,
            a_stop_ends_it_once, another_request_under_its_number_begins_as_any_other,
-           what_waits_for_a_build_or_has_no_name_is_not_kept)
+           what_waits_for_a_build_or_has_no_name_is_not_kept,
+           one_that_is_kept_and_fails_is_let_go_of_and_nobody_else_fails_for_it)
