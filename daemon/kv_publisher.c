@@ -16,6 +16,7 @@
 #define NUMBER_BYTES  8
 #define NUMBER_END    UINT64_MAX /* -1 */
 #define LAST_WORDS_MS 200        /* to send what is left when we stop */
+#define HEARD_MAX     4096       /* bytes of a frame that others send: a topic, or a number */
 
 struct batch {
     struct list_node link;
@@ -389,11 +390,13 @@ open_socket(void *context, int type, const char *url, bool binds, void **socket_
 {
     int hwm = type == ZMQ_PUB ? KV_PUBLISHER_HWM : KV_PUBLISHER_KEPT + 1, on = 1;
     int linger = LAST_WORDS_MS;
+    int64_t heard_max = HEARD_MAX; /* or whoever may connect could fill our memory */
     int option = type == ZMQ_PUB ? ZMQ_XPUB_NODROP : ZMQ_ROUTER_MANDATORY;
 
     *socket_out = zmq_socket(context, type);
     if (*socket_out == NULL || zmq_setsockopt(*socket_out, ZMQ_SNDHWM, &hwm, sizeof(hwm)) != 0
         || zmq_setsockopt(*socket_out, ZMQ_LINGER, &linger, sizeof(linger)) != 0
+        || zmq_setsockopt(*socket_out, ZMQ_MAXMSGSIZE, &heard_max, sizeof(heard_max)) != 0
         || zmq_setsockopt(*socket_out, option, &on, sizeof(on)) != 0
         || (binds ? zmq_bind(*socket_out, url) : zmq_connect(*socket_out, url)) != 0) {
         return ERR(ST_SYSTEM, "KV events at %s: %s", url, zmq_strerror(errno));

@@ -3,7 +3,10 @@
  * a batch is decoded by tests/events/run.sh. */
 #include "daemon/kv_events.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "common/mem.h"
@@ -224,6 +227,45 @@ START_TEST(what_does_not_fit_into_the_queue_is_dropped_and_its_number_is_missing
 }
 END_TEST
 
+/* Such a frame would be taken into memory whole, and a thousand of them, before we look. */
+START_TEST(who_sends_more_than_a_question_or_a_topic_is_cut_off)
+{
+    static const char *const names[] = {"events", "replay"};
+    static const char *const cuts[] = {"inproc://cut-off", "inproc://cut-too"};
+    static char much[1 << 20];
+    char dir[] = "/tmp/kvasir-events.XXXXXX", urls[2][64];
+    void *context = zmq_ctx_new();
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(urls[i], sizeof(urls[i]), "ipc://%s/%s", dir, names[i]);
+    }
+    struct kv_publisher *publisher = start_publisher(
+        context, &(struct kv_publisher_config){.url = urls[0], .replay_url = urls[1], .topic = ""});
+
+    for (int i = 0; i < 2; i++) {
+        void *client = open_socket(context, i == 0 ? ZMQ_XSUB : ZMQ_DEALER, urls[i], 10);
+        void *monitor = zmq_socket(context, ZMQ_PAIR);
+        int patience = PATIENCE_MS;
+        uint16_t event = 0;
+        char rest[128];
+
+        (void)zmq_setsockopt(monitor, ZMQ_RCVTIMEO, &patience, sizeof(patience));
+        ck_assert_int_eq(zmq_socket_monitor(client, cuts[i], ZMQ_EVENT_DISCONNECTED), 0);
+        ck_assert_int_eq(zmq_connect(monitor, cuts[i]), 0);
+        much[0] = 1; /* a subscription, where one is due */
+        ck_assert_int_eq(zmq_send(client, much, sizeof(much), 0), sizeof(much));
+        ck_assert_int_gt(zmq_recv(monitor, &event, sizeof(event), 0), 0);
+        ck_assert_int_ge(zmq_recv(monitor, rest, sizeof(rest), 0), 0);
+        (void)zmq_close(client);
+        (void)zmq_close(monitor);
+    }
+    kv_publisher_destroy(&publisher);
+    (void)zmq_ctx_term(context);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
 START_TEST(an_endpoint_that_cannot_be_had_is_named)
 {
     void *context = zmq_ctx_new();
@@ -253,5 +295,6 @@ END_TEST
 CHECK_MAIN("kv_events", batches_come_numbered_and_again_on_request,
            a_subscriber_that_does_not_read_holds_up_nobody_and_is_counted,
            what_does_not_fit_into_the_queue_is_dropped_and_its_number_is_missing,
+           who_sends_more_than_a_question_or_a_topic_is_cut_off,
            an_endpoint_that_cannot_be_had_is_named,
            blocks_of_one_document_and_of_others_have_other_names)
