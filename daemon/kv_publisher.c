@@ -16,7 +16,9 @@
 #define NUMBER_BYTES  8
 #define NUMBER_END    UINT64_MAX /* -1 */
 #define LAST_WORDS_MS 200        /* to send what is left when we stop */
-#define HEARD_MAX     4096       /* bytes of a frame that others send: a topic, or a number */
+/* Bytes of a frame that others send: a topic, or a number.  libzmq calls itself for every byte of a
+ * topic, so a long one would overflow its stack. */
+#define HEARD_MAX 4096
 
 struct batch {
     struct list_node link;

@@ -253,7 +253,7 @@ START_TEST(who_sends_more_than_a_question_or_a_topic_is_cut_off)
         (void)zmq_setsockopt(monitor, ZMQ_RCVTIMEO, &patience, sizeof(patience));
         ck_assert_int_eq(zmq_socket_monitor(client, cuts[i], ZMQ_EVENT_DISCONNECTED), 0);
         ck_assert_int_eq(zmq_connect(monitor, cuts[i]), 0);
-        much[0] = 1; /* a subscription, where one is due */
+        much[0] = 2; /* no subscription: one of that length is too deep for libzmq itself */
         ck_assert_int_eq(zmq_send(client, much, sizeof(much), 0), sizeof(much));
         ck_assert_int_gt(zmq_recv(monitor, &event, sizeof(event), 0), 0);
         ck_assert_int_ge(zmq_recv(monitor, rest, sizeof(rest), 0), 0);
