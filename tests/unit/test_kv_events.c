@@ -262,6 +262,9 @@ START_TEST(who_sends_more_than_a_question_or_a_topic_is_cut_off)
     }
     kv_publisher_destroy(&publisher);
     (void)zmq_ctx_term(context);
+    for (int i = 0; i < 2; i++) {
+        (void)unlink(urls[i] + strlen("ipc://"));
+    }
     ck_assert_int_eq(rmdir(dir), 0);
 }
 END_TEST
