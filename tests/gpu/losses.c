@@ -27,8 +27,9 @@
 #define TOKENS_BEFORE  4 /* of each answer, before the blow */
 #define BACK_US        1000000u
 #define LOOK_MS        5
-#define EQUAL_BYTES    (2u << 20)  /* the grain in which a device hands out memory */
-#define CONTEXT_BYTES  (64u << 20) /* a survivor loads code when it first needs it */
+#define EQUAL_BYTES    (2u << 20)   /* the grain in which a device hands out memory */
+#define HOST_BYTES     (256u << 20) /* kernel and file system keep some of their own */
+#define CONTEXT_BYTES  (64u << 20)  /* a survivor loads code when it first needs it */
 
 static struct asking_doc docs[QUESTIONS + 2];
 static struct question questions[QUESTIONS];
@@ -100,6 +101,21 @@ used_bytes(void)
     return memory.used;
 }
 
+/* Of the machine, by all: on one that runs nothing else this is ours. */
+static uint64_t
+host_used_bytes(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    unsigned long long total = 0, free = 0, available = 0;
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "MemTotal: %llu kB MemFree: %llu kB MemAvailable: %llu", &total,
+                            &free, &available),
+                     3);
+    (void)fclose(file);
+    return (total - available) * 1024;
+}
+
 static double
 mib(uint64_t bytes)
 {
@@ -117,6 +133,7 @@ settled_bytes(void)
 struct returns {
     uint64_t expected, slack; /* in use, once what a dead worker had is back */
     uint64_t lowest, highest, last;
+    uint64_t host_first, host_last;
     uint64_t longest_us;
     uint32_t count;
 };
@@ -139,6 +156,8 @@ see_return(struct returns *r)
     r->lowest = r->count == 0 || used < r->lowest ? used : r->lowest;
     r->highest = used > r->highest ? used : r->highest;
     r->last = used;
+    r->host_last = host_used_bytes();
+    r->host_first = r->count == 0 ? r->host_last : r->host_first;
     r->count++;
 }
 
@@ -285,6 +304,10 @@ lose_again_and_again(uint32_t workers)
            "back after at most %.0f ms\n",
            mib(full), workers, mib(returns.lowest), mib(returns.highest), mib(returns.last),
            (double)returns.longest_us / 1000);
+    printf(
+        "host memory of the machine in use after the first death %.0f MiB, after the last %.0f\n",
+        mib(returns.host_first), mib(returns.host_last));
+    ck_assert(is_cpu() || returns.host_last < returns.host_first + HOST_BYTES);
     printf("a kvasird's death to the first token of a new question: at most %.0f ms; descriptors "
            "of kvasird %d, at the end %d\n",
            (double)longest_us / 1000, fds, process_count_fds(host_daemon(host)));
