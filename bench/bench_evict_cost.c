@@ -2,7 +2,8 @@
 /* What a policy costs a reference, and whether a large memory has a latency cliff: Zipf traffic of
  * ten documents a request over corpora of 5 000 to 1 000 000 documents, through the whole pool,
  * which holds a tenth of them.  `lru` does next to nothing, so what is above it is the policy's
- * own. The last columns are over requests: claim, seal and release of ten documents. */
+ * own. The last columns are over requests: claim, seal and release of ten documents.  CPU time; the
+ * least of several rounds where a round is short. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,13 @@
 #include "kvpool/kvpool.h"
 #include "tests/sim/workload.h"
 
-#define DOCS_MAX 16
+#define DOCS_MAX     16
+#define PER_REQUEST  10
+#define POLICIES_MAX 8
 
 static const struct {
-    uint32_t docs, requests;
-} sizes[] = {{5000, 40000}, {100000, 60000}, {1000000, 100000}};
+    uint32_t docs, requests, rounds;
+} sizes[] = {{5000, 40000, 5}, {100000, 60000, 5}, {1000000, 100000, 1}};
 
 static void
 must(enum status st)
@@ -66,7 +69,12 @@ compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void
+struct cost {
+    uint32_t documents;                      /* resident at the end */
+    double reference, median, p999, slowest; /* us */
+};
+
+static struct cost
 measure(const struct workload *w, const struct evict_policy_ops *policy)
 {
     struct kvpool_config config = {.block_count = (uint32_t)(w->corpus_blocks / 10),
@@ -91,12 +99,48 @@ measure(const struct workload *w, const struct evict_policy_ops *policy)
     }
     qsort(us + half, requests - half, sizeof(*us), compare_doubles);
     kvpool_stats(pool, &stats);
-    printf("%8u %8u %-7s %12.2f %10.1f %9.1f %9.1f\n", w->trace.doc_count, stats.documents,
-           policy->name, sum / (requests - half) / 10, us[half + (requests - half) / 2],
-           us[half + (uint32_t)(0.999 * (requests - half))], us[requests - 1]);
-    (void)fflush(stdout);
+    struct cost cost = {.documents = stats.documents,
+                        .reference = sum / (requests - half) / PER_REQUEST,
+                        .median = us[half + (requests - half) / 2],
+                        .p999 = us[half + (uint32_t)(0.999 * (requests - half))],
+                        .slowest = us[requests - 1]};
+
     kvpool_destroy(&pool);
     free(us);
+    return cost;
+}
+
+static double
+least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* All policies in turn, several times; what others do to the machine only adds, so the least counts. */
+static void
+compare(const struct workload *w, uint32_t rounds)
+{
+    struct cost costs[POLICIES_MAX];
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        for (size_t p = 0; evict_policy_names[p] != NULL; p++) {
+            struct cost cost = measure(w, evict_policy_find(evict_policy_names[p]));
+
+            if (round == 0) {
+                costs[p] = cost;
+            }
+            costs[p].reference = least(costs[p].reference, cost.reference);
+            costs[p].median = least(costs[p].median, cost.median);
+            costs[p].p999 = least(costs[p].p999, cost.p999);
+            costs[p].slowest = least(costs[p].slowest, cost.slowest);
+        }
+    }
+    for (size_t p = 0; evict_policy_names[p] != NULL; p++) {
+        printf("%8u %8u %-7s %12.2f %10.1f %9.1f %9.1f\n", w->trace.doc_count, costs[p].documents,
+               evict_policy_names[p], costs[p].reference, costs[p].median, costs[p].p999,
+               costs[p].slowest);
+    }
+    (void)fflush(stdout);
 }
 
 int
@@ -108,14 +152,12 @@ main(void)
                                      "stat",
                                      0.9,
                                      .docs = sizes[i].docs,
-                                     .per_request = 10,
+                                     .per_request = PER_REQUEST,
                                      .requests = sizes[i].requests};
         struct workload w;
 
         workload_make(&spec, 1, &w);
-        for (size_t p = 0; evict_policy_names[p] != NULL; p++) {
-            measure(&w, evict_policy_find(evict_policy_names[p]));
-        }
+        compare(&w, sizes[i].rounds);
         workload_deinit(&w);
     }
     return EXIT_SUCCESS;
