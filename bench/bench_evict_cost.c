@@ -116,7 +116,7 @@ least(double a, double b)
     return a < b ? a : b;
 }
 
-/* All policies in turn, several times; what others do to the machine only adds, so the least counts. */
+/* All policies in turn, several times.  Others only add to a time, so the least of them counts. */
 static void
 compare(const struct workload *w, uint32_t rounds)
 {

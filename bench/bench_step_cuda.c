@@ -11,27 +11,20 @@
  *
  * Times are host wall-clock of llama_forward plus llama_sample, as a worker's step sees it. */
 #include <math.h>
-#include <semaphore.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cuda_runtime.h>
 
+#include "bench/step_cuda.h"
 #include "common/clock.h"
-#include "common/mem.h"
 #include "worker/device.h"
-#include "worker/llama.h"
-#include "worker/mover.h"
 
-#define ROUNDS      15
 #define P           32u
 #define POOL_BLOCKS 10000u /* 4 MiB each */
 #define ROWS_MAX    16384u
-#define SEQS_MAX    128u
 #define IDS_MAX     (1u << 17)
 #define ZIPF_BLOCKS 30100u /* what fits beside the weights on 141 GB */
 #define ZIPF_DOCS   1000u
@@ -39,14 +32,6 @@
 #define ZIPF_ROWS   512u /* of the largest step there */
 #define GEMM_TFLOPS 790.0
 #define FILL_PIECE  ((size_t)64 << 20)
-
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static struct model_config model = {.L = 32,
                                     .C = 4096,
@@ -59,16 +44,16 @@ static struct model_config model = {.L = 32,
                                     .rms_eps = 1e-5f,
                                     .rope_scale = 1.0f};
 static struct ops *ops;
-static struct llama *llama;
-static uint32_t pool_blocks = POOL_BLOCKS;
+struct llama *step_llama;
+uint32_t step_pool_blocks = POOL_BLOCKS;
 static double copy_gbs;
 
 /* A step under construction. */
-static struct attn_seq seqs[SEQS_MAX];
-static struct attn_segment segs[SEQS_MAX * 8];
-static uint32_t ids[ROWS_MAX], row_block[ROWS_MAX], row_slot[ROWS_MAX], row_pos[ROWS_MAX];
-static uint32_t block_ids[IDS_MAX], logit_rows[SEQS_MAX];
-static struct llama_step step;
+static struct attn_seq *seqs;
+static struct attn_segment *segs;
+static uint32_t *ids, *row_block, *row_slot, *row_pos, *block_ids, *logit_rows;
+struct sample_result *step_results;
+struct llama_step step;
 
 static void
 fill_random(char *memory, size_t bytes, float scale)
@@ -92,8 +77,32 @@ fill_random(char *memory, size_t bytes, float scale)
     free(host);
 }
 
+static void *
+alloc_host(size_t count, size_t size)
+{
+    void *memory;
+
+    MUST(ops->alloc_host(ops, count * size, &memory));
+    return memory;
+}
+
+/* As a worker's, so that uploads are not waited for. */
 static void
-begin(void)
+alloc_step(void)
+{
+    seqs = alloc_host(STEP_SEQS_MAX, sizeof(*seqs));
+    segs = alloc_host((size_t)STEP_SEQS_MAX * 8, sizeof(*segs));
+    ids = alloc_host(ROWS_MAX, sizeof(*ids));
+    row_block = alloc_host(ROWS_MAX, sizeof(*row_block));
+    row_slot = alloc_host(ROWS_MAX, sizeof(*row_slot));
+    row_pos = alloc_host(ROWS_MAX, sizeof(*row_pos));
+    block_ids = alloc_host(IDS_MAX, sizeof(*block_ids));
+    logit_rows = alloc_host(STEP_SEQS_MAX, sizeof(*logit_rows));
+    step_results = alloc_host(STEP_SEQS_MAX, sizeof(*step_results));
+}
+
+void
+step_begin(void)
 {
     step = (struct llama_step){.ids = ids,
                                .row_block = row_block,
@@ -111,7 +120,7 @@ add_segment_at(uint32_t first, uint32_t n_tokens, uint32_t offset)
 {
     segs[step.n_segs++] = (struct attn_segment){step.n_block_ids, n_tokens, offset, 0};
     for (uint32_t i = 0; i < (n_tokens + P - 1) / P; i++) {
-        block_ids[step.n_block_ids++] = (uint32_t)((uint64_t)(first + i) * 7919 % pool_blocks);
+        block_ids[step.n_block_ids++] = (uint32_t)((uint64_t)(first + i) * 7919 % step_pool_blocks);
     }
 }
 
@@ -125,8 +134,8 @@ add_segment(uint32_t n_tokens, uint32_t offset)
 }
 
 /* A sequence over hot documents whose last `rows` own tokens are rows of this step. */
-static void
-add_seq(uint32_t n_docs, uint32_t doc_tokens, uint32_t own, uint32_t rows, bool wants_logits)
+void
+step_add_seq(uint32_t n_docs, uint32_t doc_tokens, uint32_t own, uint32_t rows, bool wants_logits)
 {
     struct attn_seq *seq = &seqs[step.n_seqs++];
 
@@ -150,35 +159,34 @@ add_seq(uint32_t n_docs, uint32_t doc_tokens, uint32_t own, uint32_t rows, bool 
     step.n_single += rows == 1;
 }
 
-static int
-by_value(const void *a, const void *b)
+int
+step_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
     return x < y ? -1 : x > y;
 }
 
-static double
-time_step_ms(void)
+double
+step_time_ms(void)
 {
-    static struct sample_params params[SEQS_MAX];
-    static struct sample_result results[SEQS_MAX];
-    double ms[ROUNDS];
+    static struct sample_params params[STEP_SEQS_MAX];
+    double ms[STEP_ROUNDS];
 
-    for (uint32_t i = 0; i < SEQS_MAX; i++) {
+    for (uint32_t i = 0; i < STEP_SEQS_MAX; i++) {
         params[i] = (struct sample_params){.top_p = 1.0f, .repetition_penalty = 1.0f};
     }
-    for (int r = -2; r < ROUNDS; r++) {
+    for (int r = -2; r < STEP_ROUNDS; r++) {
         uint64_t start_us = clock_now_us();
 
-        MUST(llama_forward(llama, &step));
-        MUST(llama_sample(llama, 0, step.n_logits, params, results));
+        MUST(llama_forward(step_llama, &step));
+        MUST(llama_sample(step_llama, 0, step.n_logits, params, step_results));
         if (r >= 0) {
             ms[r] = (double)(clock_now_us() - start_us) / 1e3;
         }
     }
-    qsort(ms, ROUNDS, sizeof(ms[0]), by_value);
-    return ms[ROUNDS / 2];
+    qsort(ms, STEP_ROUNDS, sizeof(ms[0]), step_by_value);
+    return ms[STEP_ROUNDS / 2];
 }
 
 static double
@@ -195,26 +203,26 @@ bench_decode(uint32_t batch)
     const double weights = (layer_parameters() * model.L + (double)model.C * model.V) * 2;
     const double kv = (double)batch * 20544 * 4 * model.Hkv * model.D * model.L;
 
-    begin();
+    step_begin();
     for (uint32_t i = 0; i < batch; i++) {
-        add_seq(5, 4096, 64, 1, true);
+        step_add_seq(5, 4096, 64, 1, true);
     }
-    double ms = time_step_ms();
+    double ms = step_time_ms();
     double floor_ms = (weights + kv) / copy_gbs / 1e6;
 
     printf("decode step b=%-3u 20544 tokens each %8.2f ms  floor %6.2f  %5.1f%%  %6.0f tok/s\n",
            batch, ms, floor_ms, floor_ms / ms * 100, batch / ms * 1e3);
 }
 
-static void
-bench_encode(uint32_t tokens)
+void
+step_bench_encode(uint32_t tokens)
 {
     double flops = 2.0 * tokens * layer_parameters() * model.L
                    + 2.0 * (double)tokens * tokens * model.H * model.D * model.L;
 
-    begin();
-    add_seq(0, 0, tokens, tokens, false);
-    double ms = time_step_ms();
+    step_begin();
+    step_add_seq(0, 0, tokens, tokens, false);
+    double ms = step_time_ms();
     double floor_ms = flops / GEMM_TFLOPS / 1e9;
 
     printf("document encode %-6u tokens      %8.2f ms  floor %6.2f  %5.1f%%  %6.0f tok/s\n", tokens,
@@ -224,9 +232,9 @@ bench_encode(uint32_t tokens)
 static void
 bench_query(void)
 {
-    begin();
-    add_seq(5, 4096, 64, 64, true);
-    double ms = time_step_ms();
+    step_begin();
+    step_add_seq(5, 4096, 64, 64, true);
+    double ms = step_time_ms();
 
     printf("query step 64 over 5 x 4096 hot     %8.2f ms  floor   4.36  %5.1f%%\n", ms,
            4.36 / ms * 100);
@@ -322,16 +330,16 @@ bench_zipf(double alpha, uint32_t batch, bool is_shared)
 
         blocks = 0;
         memset(first, 0, sizeof(first));
-        begin();
+        step_begin();
         for (uint32_t i = 0; i < batch; i++) {
             add_zipf_seq(alpha, tokens, first, &blocks, &state);
         }
-        tokens -= blocks > pool_blocks ? 256 : 0;
-    } while (blocks > pool_blocks);
+        tokens -= blocks > step_pool_blocks ? 256 : 0;
+    } while (blocks > step_pool_blocks);
     for (uint32_t d = 0; d < ZIPF_DOCS; d++) {
         n_docs += first[d] > 0;
     }
-    double ms = time_step_ms();
+    double ms = step_time_ms();
 
     printf("decode step b=%-3u alpha %.1f, %3u documents of %u, read %-8s %8.2f ms  %6.0f tok/s\n",
            batch, alpha, n_docs, tokens, is_shared ? "together" : "apart", ms, batch / ms * 1e3);
@@ -358,7 +366,7 @@ bench_zipf_all(bool is_shared, double ms[6])
 static double
 bench_queries(uint32_t requests, uint32_t rows, bool is_shared)
 {
-    begin();
+    step_begin();
     for (uint32_t i = 0; i < requests; i++) {
         seqs[step.n_seqs++] = (struct attn_seq){step.n_rows, rows, 5 * 4096, step.n_segs, 6};
         for (uint32_t k = 0; k < 5; k++) {
@@ -373,7 +381,7 @@ bench_queries(uint32_t requests, uint32_t rows, bool is_shared)
         }
         logit_rows[step.n_logits++] = step.n_rows - 1;
     }
-    double ms = time_step_ms();
+    double ms = step_time_ms();
 
     printf("query step %2u x %2u rows on the same 5 x 4096, read %-8s %8.2f ms\n", requests, rows,
            is_shared ? "together" : "apart", ms);
@@ -406,8 +414,8 @@ open_ops(bool is_deterministic, bool is_unshared)
                                                  .Hkv = model.Hkv,
                                                  .D = model.D,
                                                  .rows_max = ROWS_MAX,
-                                                 .seqs_max = SEQS_MAX,
-                                                 .segs_max = SEQS_MAX * 8},
+                                                 .seqs_max = STEP_SEQS_MAX,
+                                                 .segs_max = STEP_SEQS_MAX * 8},
                              &ops));
 }
 
@@ -420,15 +428,15 @@ open_llama(const struct weights_plan *plan, void *weights, void *kv, struct kv_l
                                           .weights = weights,
                                           .kv = kv,
                                           .layout = layout,
-                                          .block_count = pool_blocks,
+                                          .block_count = step_pool_blocks,
                                           .ops = ops,
                                           .rows_max = rows_max,
-                                          .logits_max = SEQS_MAX},
-                   &llama));
-    MUST(llama_reserve(llama, &(struct llama_room){.segs = SEQS_MAX * 8,
-                                                   .block_ids = IDS_MAX,
-                                                   .partials = SEQS_MAX * 32,
-                                                   .history = 1}));
+                                          .logits_max = STEP_SEQS_MAX},
+                   &step_llama));
+    MUST(llama_reserve(step_llama, &(struct llama_room){.segs = STEP_SEQS_MAX * 8,
+                                                        .block_ids = IDS_MAX,
+                                                        .partials = STEP_SEQS_MAX * 32,
+                                                        .history = 1}));
 }
 
 static void
@@ -444,210 +452,10 @@ bench_plain(bool is_decode_only)
         return;
     }
     bench_query();
-    bench_encode(512);
-    bench_encode(1024);
-    bench_encode(4096);
-    bench_encode(16384);
-}
-
-/* --- the host tier ---------------------------------------------------------------------------- */
-
-#define TIER_PLACES 2048u /* 8 GiB */
-#define DOC_BLOCKS  64u   /* 2048 tokens */
-
-static sem_t moved;
-static uint32_t block_of[TIER_PLACES]; /* that is copied to a place and back */
-static atomic_ullong blocks_moved;
-
-static void
-note_move(void *arg)
-{
-    (void)arg;
-    (void)sem_post(&moved);
-}
-
-/* All over the pool, none that the present step writes: sealed blocks are not written. */
-static void
-choose_blocks(void)
-{
-    uint64_t spare = TIER_PLACES;
-
-    for (uint32_t place = 0; place < TIER_PLACES; place++) {
-        block_of[place] = (uint32_t)((uint64_t)place * 7919 % pool_blocks);
-        for (uint32_t i = 0; i < step.n_rows; i++) {
-            if (row_block[i] == block_of[place]) {
-                block_of[place] = (uint32_t)(spare++ * 7919 % pool_blocks);
-                i = UINT32_MAX; /* looks at all of them again */
-            }
-        }
-    }
-}
-
-/* A document's blocks, all over the pool, to places one behind the other, or back. */
-static void
-submit(struct mover *mover, bool is_load, uint64_t number, const uint64_t *sums)
-{
-    struct mover_job *job =
-        mover_job_new(is_load ? MOVER_LOAD : MOVER_SPILL, number + 1, DOC_BLOCKS);
-
-    for (uint32_t i = 0; i < DOC_BLOCKS; i++) {
-        uint32_t place = (uint32_t)(number * DOC_BLOCKS + i) % TIER_PLACES;
-
-        job->places[i] = place;
-        job->blocks[i] = block_of[place];
-        job->sums[i] = is_load ? sums[place] : 0;
-    }
-    mover_submit(mover, job);
-}
-
-/* Waits for one job; its sums are kept by place. */
-static uint64_t
-take(struct mover *mover, uint64_t *sums)
-{
-    struct mover_job *job = NULL;
-    uint64_t copy_us;
-
-    while (job == NULL) {
-        (void)sem_wait(&moved);
-        MUST(mover_take(mover, &job));
-    }
-    if (job->done != job->n) {
-        printf("FAIL %s: %s\n", job->kind == MOVER_LOAD ? "load" : "spill", job->error);
-        exit(1);
-    }
-    for (uint32_t i = 0; i < job->n && job->kind == MOVER_SPILL; i++) {
-        sums[job->places[i]] = job->sums[i];
-    }
-    copy_us = job->copy_us;
-    atomic_fetch_add(&blocks_moved, job->n);
-    mem_free(job);
-    return copy_us;
-}
-
-/* All of the tier once, two jobs under way; GB/s. */
-static double
-move_all(struct mover *mover, bool is_load, size_t block_bytes, uint64_t *sums)
-{
-    uint64_t jobs = TIER_PLACES / DOC_BLOCKS, start_us = clock_now_us();
-
-    submit(mover, is_load, 0, sums);
-    for (uint64_t i = 1; i <= jobs; i++) {
-        if (i < jobs) {
-            submit(mover, is_load, i, sums);
-        }
-        (void)take(mover, sums);
-    }
-    return (double)TIER_PLACES * (double)block_bytes / (double)(clock_now_us() - start_us) / 1e3;
-}
-
-/* Decode steps of this batch while copies run all the time; what both cost. */
-static void
-bench_beside(struct mover *mover, bool is_load, uint32_t batch, size_t block_bytes, uint64_t *sums)
-{
-    uint64_t first, start_us, moved_bytes, number = 0;
-    double alone, beside;
-    double ms[ROUNDS * 4];
-    static struct sample_params params[SEQS_MAX];
-    static struct sample_result results[SEQS_MAX];
-
-    begin();
-    for (uint32_t i = 0; i < batch; i++) {
-        add_seq(5, 4096, 64, 1, true);
-        params[i] = (struct sample_params){.top_p = 1.0f, .repetition_penalty = 1.0f};
-    }
-    choose_blocks();
-    alone = time_step_ms();
-    submit(mover, is_load, number++, sums);
-    submit(mover, is_load, number++, sums);
-    first = atomic_load(&blocks_moved);
-    start_us = clock_now_us();
-    for (int r = 0; r < ROUNDS * 4; r++) {
-        uint64_t step_us = clock_now_us();
-
-        MUST(llama_forward(llama, &step));
-        MUST(llama_sample(llama, 0, step.n_logits, params, results));
-        ms[r] = (double)(clock_now_us() - step_us) / 1e3;
-        while (sem_trywait(&moved) == 0) {
-            (void)sem_post(&moved);
-            (void)take(mover, sums);
-            submit(mover, is_load, number++ % (TIER_PLACES / DOC_BLOCKS), sums);
-        }
-    }
-    moved_bytes = (atomic_load(&blocks_moved) - first) * block_bytes;
-    double gbs = (double)moved_bytes / (double)(clock_now_us() - start_us) / 1e3;
-
-    (void)take(mover, sums);
-    (void)take(mover, sums);
-    qsort(ms, ROUNDS * 4, sizeof(ms[0]), by_value);
-    beside = ms[ROUNDS * 2];
-    printf("decode b=%-3u beside %-6s %6.2f ms, alone %6.2f: %+5.1f%% (slowest %.2f); copies %5.1f "
-           "GB/s\n",
-           batch, is_load ? "loads" : "spills", beside, alone, (beside / alone - 1) * 100,
-           ms[ROUNDS * 4 - 1], gbs);
-}
-
-static void
-bench_tier(void *kv, struct kv_layout layout)
-{
-    size_t block_bytes = kv_layout_block_bytes(&layout);
-    struct mover_config config = {.copier = &copier_cuda,
-                                  .bind = device_cuda.choose,
-                                  .copy = {.kv = kv,
-                                           .block_bytes = block_bytes,
-                                           .block_count = pool_blocks,
-                                           .place_count = TIER_PLACES}};
-    uint64_t *sums = calloc(TIER_PLACES, sizeof(sums[0]));
-    struct copier *copier = NULL;
-    struct mover *mover = NULL;
-    double us[ROUNDS];
-
-    config.copy.host = mmap(NULL, TIER_PLACES * block_bytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    (void)sem_init(&moved, 0, 0);
-    begin();
-    choose_blocks();
-    MUST(copier_cuda.create(&config.copy, &copier)); /* only to see what pinning takes */
-    uint64_t start_us = clock_now_us(), worst_us = 0, pieces = 0;
-
-    for (bool more = true; more; pieces += more) {
-        uint64_t piece_us = clock_now_us();
-
-        more = copier_cuda.prepare(copier);
-        piece_us = clock_now_us() - piece_us;
-        worst_us = piece_us > worst_us ? piece_us : worst_us;
-    }
-    uint64_t pinning_us = clock_now_us() - start_us;
-
-    printf("pinned %.1f GiB in %.2f s, %llu pieces, longest %.1f ms\n",
-           (double)TIER_PLACES * (double)block_bytes / (1 << 30), (double)pinning_us / 1e6,
-           (unsigned long long)pieces, (double)worst_us / 1e3);
-    copier_cuda.destroy(&copier);
-    MUST(mover_new(&config, &mover));
-    mover_set_wake(mover, note_move, NULL);
-    printf("spill, not pinned %5.1f GB/s\n", move_all(mover, false, block_bytes, sums));
-    (void)usleep((useconds_t)(pinning_us + pinning_us / 2)); /* now it is idle, and pins */
-    for (int i = 0; i < 3; i++) {
-        printf("spill %5.1f GB/s", move_all(mover, false, block_bytes, sums));
-        printf("   load %5.1f GB/s\n", move_all(mover, true, block_bytes, sums));
-    }
-    for (int r = 0; r < ROUNDS; r++) {
-        uint64_t begin_us = clock_now_us();
-
-        submit(mover, true, (uint64_t)r, sums);
-        (void)take(mover, sums);
-        us[r] = (double)(clock_now_us() - begin_us);
-    }
-    qsort(us, ROUNDS, sizeof(us[0]), by_value);
-    printf("document of 2048 tokens, %.0f MiB, back in %.2f ms (slowest %.2f), checked\n",
-           (double)DOC_BLOCKS * (double)block_bytes / (1 << 20), us[ROUNDS / 2] / 1e3,
-           us[ROUNDS - 1] / 1e3);
-    for (uint32_t batch = 1; batch <= 32; batch *= batch == 1 ? 8 : 4) {
-        bench_beside(mover, false, batch, block_bytes, sums);
-        bench_beside(mover, true, batch, block_bytes, sums);
-    }
-    bench_encode(2048);
-    mover_destroy(&mover);
-    free(sums);
+    step_bench_encode(512);
+    step_bench_encode(1024);
+    step_bench_encode(4096);
+    step_bench_encode(16384);
 }
 
 int
@@ -669,20 +477,21 @@ main(int argc, char **argv)
     }
     open_ops(is_deterministic, false);
     printf("deterministic: %s\n", is_deterministic ? "yes" : "no");
+    alloc_step();
     measure_copy();
     MUST(weights_plan(&model, WEIGHT_BF16, &plan));
     MUST(ops->alloc(ops, plan.bytes, &weights));
     fill_random(weights, plan.bytes, 0.02f);
-    pool_blocks = is_zipf ? ZIPF_BLOCKS : POOL_BLOCKS;
-    while (ops->alloc(ops, pool_blocks * kv_layout_block_bytes(&layout), &kv) != ST_OK) {
-        pool_blocks -= 500;
+    step_pool_blocks = is_zipf ? ZIPF_BLOCKS : POOL_BLOCKS;
+    while (ops->alloc(ops, step_pool_blocks * kv_layout_block_bytes(&layout), &kv) != ST_OK) {
+        step_pool_blocks -= 500;
     }
-    fill_random(kv, pool_blocks * kv_layout_block_bytes(&layout), 2.0f);
+    fill_random(kv, step_pool_blocks * kv_layout_block_bytes(&layout), 2.0f);
     open_llama(&plan, weights, kv, layout, is_zipf ? ZIPF_ROWS : ROWS_MAX);
     if (is_zipf) {
         bench_zipf_all(true, ms);
         bench_queries_all(true, query_ms);
-        llama_destroy(&llama);
+        llama_destroy(&step_llama);
         ops_destroy(&ops);
         open_ops(false, true);
         open_llama(&plan, weights, kv, layout, ZIPF_ROWS);
@@ -693,7 +502,7 @@ main(int argc, char **argv)
     } else {
         bench_plain(argc == 2 && strcmp(argv[1], "--decode") == 0);
     }
-    llama_destroy(&llama);
+    llama_destroy(&step_llama);
     ops_destroy(&ops);
     return 0;
 }

@@ -42,6 +42,28 @@ cuda_device_choose(struct ops_config *config, uint32_t *sm_count_out)
     return ST_OK;
 }
 
+enum status
+cuda_device_alloc(size_t bytes, void *stream, void **memory_out)
+{
+    void *memory = NULL;
+    cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return ERR(ST_NO_MEMORY, "device memory: %zu bytes not to be had", bytes);
+    }
+    if (error != cudaSuccess) { /* usually of an earlier call */
+        return ERR(ST_DEVICE, "cudaMalloc of %zu bytes: %s", bytes, cudaGetErrorName(error));
+    }
+    error = cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream);
+    if (error != cudaSuccess) {
+        (void)cudaFree(memory);
+        return ERR(ST_DEVICE, "cudaMemsetAsync of %zu bytes: %s", bytes, cudaGetErrorName(error));
+    }
+    *memory_out = memory;
+    return ST_OK;
+}
+
 void
 cuda_device_release(const struct ops *ops, void *memory)
 {

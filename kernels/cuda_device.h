@@ -12,6 +12,9 @@
  * others, and what the environment asks for (ops.h). */
 enum status cuda_device_choose(struct ops_config *config, uint32_t *sm_count_out);
 
+/* Zeroed, in the order of `stream`. */
+enum status cuda_device_alloc(size_t bytes, void *stream, void **memory_out);
+
 /* Of the ops table. */
 void cuda_device_release(const struct ops *ops, void *memory);
 enum status cuda_device_alloc_host(const struct ops *ops, size_t bytes, void **memory_out);

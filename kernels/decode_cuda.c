@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "kernels/attn_cuda.h"
 #include "kernels/device/cuda_check.cuh"
+#include "kernels/host_copy.h"
 #include "kernels/query_rows.h"
 
 #define SLOTS      2
@@ -162,32 +163,30 @@ decode_cuda_tune(struct decode_cuda *decode, struct decode_tuning tuning, bool i
 }
 
 static enum status
-send(const struct decode_cuda *d, uint32_t slot, size_t at, size_t bytes, cudaStream_t stream)
-{
-    if (bytes > 0) {
-        CU_TRY(cudaMemcpyAsync(d->device + at, d->host[slot] + at, bytes, cudaMemcpyHostToDevice,
-                               stream));
-    }
-    return ST_OK;
-}
-
-static enum status
 send_plan(const struct decode_cuda *d, const struct decode_plan *plan, uint32_t n_seqs,
-          uint32_t slot, cudaStream_t stream)
+          uint32_t slot, void *stream)
 {
     const struct layout *at = &d->at;
+    const struct {
+        size_t at, bytes;
+    } parts[] = {
+        /* The units' numbers and the sharers lie side by side. */
+        {at->n_units, at->sharers + plan->n_sharers * sizeof(struct decode_sharer) - at->n_units},
+        {at->flushes, plan->n_slots * sizeof(struct decode_flush)},
+        {at->joins, (size_t)n_seqs * d->config.Hkv * sizeof(struct decode_join)},
+        {at->items[DECODE_ROWS_16], plan->n_items[DECODE_ROWS_16] * sizeof(struct decode_item)},
+        {at->items[DECODE_ROWS_64], plan->n_items[DECODE_ROWS_64] * sizeof(struct decode_item)},
+        {at->items[DECODE_ROWS_128], plan->n_items[DECODE_ROWS_128] * sizeof(struct decode_item)},
+    };
+    struct host_copies copies = {.n = 0};
 
+    static_assert(DECODE_KINDS == 3, "all are sent");
     memcpy(d->host[slot] + at->n_units, plan->n_units, sizeof(plan->n_units));
-    /* The units' numbers and the sharers lie side by side. */
-    TRY(send(d, slot, at->n_units,
-             at->sharers + plan->n_sharers * sizeof(struct decode_sharer) - at->n_units, stream));
-    TRY(send(d, slot, at->flushes, plan->n_slots * sizeof(struct decode_flush), stream));
-    TRY(send(d, slot, at->joins, (size_t)n_seqs * d->config.Hkv * sizeof(struct decode_join),
-             stream));
-    for (int k = 0; k < DECODE_KINDS; k++) {
-        TRY(send(d, slot, at->items[k], plan->n_items[k] * sizeof(struct decode_item), stream));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        TRY(host_copies_add(&copies, d->device + parts[i].at, d->host[slot] + parts[i].at,
+                            parts[i].bytes, stream));
     }
-    return ST_OK;
+    return host_copies_send(&copies, stream);
 }
 
 bool
@@ -231,7 +230,7 @@ decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
         plan.items_max[k] = d->items_max[k];
     }
     TRY(decode_plan_make(d->planner, &work, &plan));
-    TRY(send_plan(d, &plan, step->n_decode, slot, (cudaStream_t)stream));
+    TRY(send_plan(d, &plan, step->n_decode, slot, stream));
     memcpy(d->plan.ctas, plan.ctas, sizeof(plan.ctas));
     memcpy(d->plan.per_sm, plan.per_sm, sizeof(plan.per_sm));
     d->plan.angles = angles;

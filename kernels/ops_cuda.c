@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What begin_step prepares travels as one copy: a pinned host buffer and its twin on the device
- * hold the step's segments, sequences, angle indices, items and merge lists at fixed offsets.
- * There are two host buffers, taken in turn, so that a step is prepared while the one before runs;
- * each is written again only after its last copy. */
+/* What begin_step prepares travels with the step's other inputs (host_copy): a pinned host buffer
+ * and its twin on the device hold segments, sequences, angle indices, items and merge lists at
+ * fixed offsets.  There are two host buffers, taken in turn, so that a step is prepared while the
+ * one before runs; each is written again only after its last copy. */
 #include "kernels/ops_cuda.h"
 
 #include <assert.h>
@@ -17,9 +17,11 @@
 #include "kernels/attn_step.h"
 #include "kernels/cuda_device.h"
 #include "kernels/decode_cuda.h"
+#include "kernels/device/cuda_check.cuh"
 #include "kernels/gemm_cuda.h"
 #include "kernels/gemm_few.h"
 #include "kernels/graph_cuda.h"
+#include "kernels/host_copy.h"
 #include "kernels/plan_buffer.h"
 #include "kernels/prefill_cuda.h"
 
@@ -55,6 +57,7 @@ struct cuda_state {
     struct graph_cuda *graphs;
     uint32_t ctas[PARTS]; /* to be filled at once, for each key/value head */
 
+    struct host_copies copies; /* uploads that go with the next thing that is enqueued */
     struct plan_layout at;
     uint32_t items_max[PARTS];
     char *plan_hosts[2];   /* pinned */
@@ -113,42 +116,46 @@ cuda_bind(const struct ops *ops)
 static enum status
 cuda_alloc(const struct ops *ops, size_t bytes, void **memory_out)
 {
-    void *memory = NULL;
-    cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+    return cuda_device_alloc(bytes, state_of(ops)->stream, memory_out);
+}
 
-    if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        return ERR(ST_NO_MEMORY, "device memory: %zu bytes not to be had", bytes);
-    }
-    if (error != cudaSuccess) { /* usually of an earlier call */
-        return ERR(ST_DEVICE, "cudaMalloc of %zu bytes: %s", bytes, cudaGetErrorName(error));
-    }
-    error = cudaMemsetAsync(memory, 0, bytes, state_of(ops)->stream);
-    if (error != cudaSuccess) {
-        (void)cudaFree(memory);
-        return ERR(ST_DEVICE, "cudaMemsetAsync of %zu bytes: %s", bytes, cudaGetErrorName(error));
-    }
-    *memory_out = memory;
-    return ST_OK;
+/* What was uploaded goes ahead of all that is enqueued from now on. */
+static enum status
+send_copies(const struct ops *ops)
+{
+    return host_copies_send(&state_of(ops)->copies, state_of(ops)->stream);
 }
 
 static enum status
 cuda_upload(const struct ops *ops, void *memory, const void *host, size_t bytes)
 {
-    CU_TRY(cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, state_of(ops)->stream));
+    cudaStream_t stream = state_of(ops)->stream;
+
+    if (host_copy_serves(host, memory, bytes)) {
+        return host_copies_add(&state_of(ops)->copies, memory, host, bytes, stream);
+    }
+    TRY(send_copies(ops));
+    CU_TRY(cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, stream));
     return ST_OK;
 }
 
 static enum status
 cuda_download(const struct ops *ops, void *host, const void *memory, size_t bytes)
 {
-    CU_TRY(cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDeviceToHost, state_of(ops)->stream));
+    cudaStream_t stream = state_of(ops)->stream;
+
+    if (host_copy_serves(host, memory, bytes)) {
+        return host_copies_add(&state_of(ops)->copies, host, memory, bytes, stream);
+    }
+    TRY(send_copies(ops));
+    CU_TRY(cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDeviceToHost, stream));
     return ST_OK;
 }
 
 static enum status
 cuda_fill(const struct ops *ops, void *memory, int byte, size_t bytes)
 {
+    TRY(send_copies(ops));
     CU_TRY(cudaMemsetAsync(memory, byte, bytes, state_of(ops)->stream));
     return ST_OK;
 }
@@ -156,6 +163,7 @@ cuda_fill(const struct ops *ops, void *memory, int byte, size_t bytes)
 static enum status
 cuda_finish(const struct ops *ops)
 {
+    TRY(send_copies(ops));
     CU_TRY(cudaStreamSynchronize(state_of(ops)->stream));
     return ST_OK;
 }
@@ -163,6 +171,7 @@ cuda_finish(const struct ops *ops)
 static enum status
 cuda_mark(const struct ops *ops)
 {
+    TRY(send_copies(ops));
     CU_TRY(cudaEventRecord(state_of(ops)->marked, state_of(ops)->stream));
     return ST_OK;
 }
@@ -177,9 +186,10 @@ cuda_wait(const struct ops *ops)
 /* --- begin_step ------------------------------------------------------------------------------ */
 
 static enum status
-send_plan(const struct cuda_state *state, size_t from, size_t bytes)
+send_plan(struct cuda_state *state, size_t from, size_t bytes)
 {
-    return plan_send(state->plan, state->plan_host, from, bytes, state->stream);
+    return host_copies_add(&state->copies, state->plan + from, state->plan_host + from, bytes,
+                           state->stream);
 }
 
 /* Deterministic: all rows go through the kernel of lazy_prefill, since lazy_decode sums in another
@@ -207,11 +217,12 @@ number_angles(const struct cuda_state *state, const struct attn_seq *seqs, uint3
 }
 
 static enum status
-compute_angles(const struct cuda_state *state, const struct attn_step *step, enum part part,
+compute_angles(struct cuda_state *state, const struct attn_step *step, enum part part,
                uint32_t n_seqs)
 {
     const char *at = state->plan;
 
+    TRY(host_copies_send(&state->copies, state->stream));
     return attn_angles_cuda(
         (struct attn_angles_args){
             .segs = (const void *)(at + state->at.segs),
@@ -357,6 +368,7 @@ cuda_graph_begin(const struct ops *ops, const uint8_t key[OPS_GRAPH_KEY_BYTES],
     } else if (state->prefill[DECODE] != NULL) {
         counts[0] = prefill_cuda_shape(state->prefill[DECODE]);
     }
+    TRY(send_copies(ops));
     return graph_cuda_begin(state->graphs, key, counts, state->stream, found_out);
 }
 
@@ -372,6 +384,7 @@ cuda_graph_end(const struct ops *ops)
 #define STREAM_OPERATION(op)                                                                       \
     static enum status cuda_##op(const struct ops *ops, struct op##_args args)                     \
     {                                                                                              \
+        TRY(send_copies(ops));                                                                     \
         return op##_cuda(args, state_of(ops)->stream);                                             \
     }
 
@@ -389,6 +402,7 @@ cuda_gemm(const struct ops *ops, struct gemm_args args)
 {
     const struct cuda_state *state = state_of(ops);
 
+    TRY(send_copies(ops));
     if (state->few_sms > 0 && gemm_few_serves(args)) {
         return gemm_few_run(args, state->few_sms, state->stream);
     }
@@ -444,6 +458,7 @@ cuda_lazy_prefill(const struct ops *ops, struct lazy_prefill_args args)
 {
     const struct cuda_state *state = state_of(ops);
 
+    TRY(send_copies(ops));
     if (state->n_moved > 0) {
         /* lazy_decode attends to them, if it is called at all. */
         if (state->n_own == 0) {
@@ -459,6 +474,7 @@ cuda_lazy_decode(const struct ops *ops, struct lazy_decode_args args, void *out)
 {
     const struct cuda_state *state = state_of(ops);
 
+    TRY(send_copies(ops));
     if (state->is_decode_planned) {
         return decode_cuda_run(state->decode, args.desc, args.q, out, state->stream);
     }
@@ -478,8 +494,7 @@ cuda_destroy(struct ops *ops)
     struct cuda_state *state = state_of(ops);
 
     if (state != NULL) {
-        /* Cleanup goes on whatever fails: a device error has been reported by the call that met it.
-         */
+        /* Cleanup goes on whatever fails: the call that met an error has reported it. */
         decode_cuda_destroy(&state->decode);
         prefill_cuda_destroy(&state->prefill[PREFILL]);
         prefill_cuda_destroy(&state->prefill[DECODE]);
@@ -584,8 +599,8 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     state->config = *config;
     state->few_sms = config->is_portable || config->is_deterministic ? 0 : sm_count;
     CU_TRY(cudaGetDevice(&state->device));
-    /* Two CTAs a multiprocessor in lazy_prefill.  In lazy_decode one: a second one on the same
-     * multiprocessor makes both slower, and one request alone is done sooner (measured). */
+    /* Two CTAs a multiprocessor in lazy_prefill, in lazy_decode one: a second one there makes both
+     * slower, and one request alone is done sooner (measured). */
     state->ctas[PREFILL] = (2 * sm_count + config->Hkv - 1) / config->Hkv;
     state->ctas[DECODE] = sm_count / config->Hkv > 0 ? sm_count / config->Hkv : 1;
     size_plan(state);

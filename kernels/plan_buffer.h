@@ -6,11 +6,6 @@
 
 #include <stddef.h>
 
-#include <cuda_runtime.h>
-
-#include "common/status.h"
-#include "kernels/device/cuda_check.cuh"
-
 #define PLAN_ALIGN 256
 
 /* Makes room for `bytes` behind *end and returns where. */
@@ -21,16 +16,6 @@ plan_reserve(size_t *end, size_t bytes)
 
     *end = (at + bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
     return at;
-}
-
-/* Copies bytes [from, from + bytes) to the device. */
-static inline enum status
-plan_send(char *device, const char *host, size_t from, size_t bytes, cudaStream_t stream)
-{
-    if (bytes > 0) {
-        CU_TRY(cudaMemcpyAsync(device + from, host + from, bytes, cudaMemcpyHostToDevice, stream));
-    }
-    return ST_OK;
 }
 
 #endif

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/prefill_cuda.h"
 
+#include <cuda_runtime.h>
+
 #include "common/mem.h"
 #include "kernels/attn_merge.h"
+#include "kernels/device/cuda_check.cuh"
+#include "kernels/host_copy.h"
 #include "kernels/lazy_prefill_sm90.h"
 #include "kernels/plan_buffer.h"
 #include "kernels/prefill_plan.h"
@@ -124,15 +128,22 @@ prefill_cuda_begin(struct prefill_cuda *prefill, const struct attn_step *step,
         return ST_OK;
     }
     TRY(prefill_plan_make(&work, &plan));
-    TRY(plan_send(p->device, host, 0, p->at.items + plan.n_items * sizeof(plan.items[0]), stream));
-    TRY(plan_send(p->device, host, p->at.tasks,
-                  (size_t)plan.n_items * p->config.Hkv * sizeof(plan.tasks[0]), stream));
-    if (plan.n_merge_rows > 0) {
-        TRY(plan_send(p->device, host, p->at.merge_rows,
-                      plan.n_merge_rows * sizeof(plan.merge_rows[0]), stream));
-        TRY(plan_send(p->device, host, p->at.merge_first,
-                      (plan.n_merge_rows + 1) * sizeof(plan.merge_first[0]), stream));
+    const struct {
+        size_t at, bytes;
+    } parts[] = {
+        {0, p->at.items + plan.n_items * sizeof(plan.items[0])},
+        {p->at.tasks, (size_t)plan.n_items * p->config.Hkv * sizeof(plan.tasks[0])},
+        {p->at.merge_rows, plan.n_merge_rows * sizeof(plan.merge_rows[0])},
+        {p->at.merge_first,
+         plan.n_merge_rows > 0 ? (plan.n_merge_rows + 1) * sizeof(plan.merge_first[0]) : 0},
+    };
+    struct host_copies copies = {.n = 0};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        TRY(host_copies_add(&copies, p->device + parts[i].at, host + parts[i].at, parts[i].bytes,
+                            stream));
     }
+    TRY(host_copies_send(&copies, stream));
     p->plan.angles = angles;
     p->plan.ctas = p->config.sm_count;
     p->plan.is_split = plan.n_partials > 0;

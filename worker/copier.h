@@ -14,7 +14,7 @@
 
 #include "common/status.h"
 
-#define COPIER_BATCH_MAX 16 /* blocks of a call: what a cancelled copy may still have to wait for */
+#define COPIER_BATCH_MAX 32 /* blocks of a call: what a cancelled copy may still have to wait for */
 
 struct copier;
 

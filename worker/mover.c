@@ -9,6 +9,8 @@
 #include "common/clock.h"
 #include "common/mem.h"
 
+#define SPILL_BATCH 16 /* blocks of a call: what a load that comes may have to wait for */
+
 struct mover {
     struct mover_config config;
     pthread_t thread;
@@ -104,13 +106,14 @@ require_copier(const struct mover *mover, struct copier **copier)
 static enum status
 copy_some(struct mover *mover, struct copier **copier, struct mover_job *job)
 {
+    uint32_t most = job->kind == MOVER_LOAD ? COPIER_BATCH_MAX : SPILL_BATCH;
     uint32_t left = job->n - job->done;
     uint64_t sums[COPIER_BATCH_MAX] = {0};
     uint64_t start_us = clock_now_us();
     struct copier_batch batch = {.blocks = job->blocks + job->done,
                                  .places = job->places + job->done,
                                  .sums = job->is_summed ? NULL : sums,
-                                 .n = left < COPIER_BATCH_MAX ? left : COPIER_BATCH_MAX};
+                                 .n = left < most ? left : most};
 
     if (job->kind != MOVER_ERASE) {
         TRY(require_copier(mover, copier));

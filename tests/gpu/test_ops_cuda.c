@@ -495,8 +495,69 @@ START_TEST(sampling_agrees_with_its_twin)
 }
 END_TEST
 
-GPU_MAIN("ops_cuda", gpu_open(), rmsnorm_adds_and_normalises_as_its_twin,
-         swiglu_and_embed_equal_their_twins, gemm_equals_its_twin_for_every_bucket,
+/* Copies `bytes` to the device and back, from and to pinned memory or not, beside small parts whose
+ * order matters: of two that go to one place the later one stays, and what comes back is what went
+ * before it. */
+static void
+there_and_back(const char *host, char *back, char *device, size_t at, size_t bytes)
+{
+    memset(back, 0x55, at + bytes + 4);
+    CHECK_OK(gpu->upload(gpu, device + at, host, bytes));
+    CHECK_OK(gpu->upload(gpu, device + at, host + 4, bytes)); /* the one that counts */
+    CHECK_OK(gpu->download(gpu, back + at, device + at, bytes));
+    CHECK_OK(gpu->fill(gpu, device + at, 0, bytes)); /* after that */
+    CHECK_OK(gpu->finish(gpu));
+    ck_assert_mem_eq(back + at, host + 4, bytes);
+    ck_assert_int_eq(back[at + bytes], 0x55);
+    CHECK_OK(gpu->download(gpu, back + at, device + at, bytes));
+    CHECK_OK(gpu->mark(gpu));
+    CHECK_OK(gpu->wait(gpu));
+    for (size_t i = 0; i < bytes; i++) {
+        ck_assert_int_eq(back[at + i], 0);
+    }
+}
+
+START_TEST(copies_of_any_size_and_place_arrive_whole_and_in_order)
+{
+    static const size_t sizes[] = {4,     8,       20,         4096,           4100,
+                                   65536, 1000004, (1u << 20), (1u << 20) + 4, 3};
+    const size_t room = (1u << 20) + 64;
+    void *pinned[2], *device;
+    char *pageable[2] = {malloc(room), malloc(room)};
+
+    CHECK_OK(gpu->alloc_host(gpu, room, &pinned[0]));
+    CHECK_OK(gpu->alloc_host(gpu, room, &pinned[1]));
+    CHECK_OK(gpu->alloc(gpu, room, &device));
+    for (size_t i = 0; i < room; i++) {
+        ((char *)pinned[0])[i] = pageable[0][i] = (char)random_u32();
+    }
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (size_t at = 0; at < 24; at += 4) {
+            there_and_back(pinned[0], pinned[1], device, at, sizes[i]);
+        }
+        there_and_back(pageable[0], pageable[1], device, 4, sizes[i]);
+        there_and_back(pageable[0], pinned[1], device, 16, sizes[i]);
+    }
+    /* More parts than one launch takes. */
+    for (size_t i = 0; i < 50; i++) {
+        CHECK_OK(gpu->upload(gpu, (char *)device + 40 * i, (char *)pinned[0] + 44 * i, 40));
+    }
+    CHECK_OK(gpu->download(gpu, pinned[1], device, 50 * 40));
+    CHECK_OK(gpu->finish(gpu));
+    for (size_t i = 0; i < 50; i++) {
+        ck_assert_mem_eq((char *)pinned[1] + 40 * i, (char *)pinned[0] + 44 * i, 40);
+    }
+    gpu->release_host(gpu, pinned[0]);
+    gpu->release_host(gpu, pinned[1]);
+    gpu->release(gpu, device);
+    free(pageable[0]);
+    free(pageable[1]);
+}
+END_TEST
+
+GPU_MAIN("ops_cuda", gpu_open(), copies_of_any_size_and_place_arrive_whole_and_in_order,
+         rmsnorm_adds_and_normalises_as_its_twin, swiglu_and_embed_equal_their_twins,
+         gemm_equals_its_twin_for_every_bucket,
          few_rows_equal_their_twin_and_keep_their_bits_in_any_company,
          rope_append_writes_what_its_twin_writes, rope_copy_writes_what_its_twin_writes,
          sampling_agrees_with_its_twin,
