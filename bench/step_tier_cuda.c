@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_step_cuda --tier: the host tier's copies alone and beside decode steps, and how long a document
- * takes to come back. */
+/* bench_step_cuda --tier: the host tier's copies alone and beside decode steps, and how long a
+ * document takes to come back. */
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  *
  * A copy engine does one copy after the other, those of all streams: a step's inputs, twenty copies
  * of some hundred bytes, each waited for a block of the host tier (worker/copier_cuda.c, 4 MiB), up
- * to a millisecond a step in all, and its results likewise.  A kernel reads and writes pinned memory
- * itself, whoever uses the link beside it, and does all parts at once.
+ * to a millisecond a step in all, and its results likewise.  A kernel reads and writes pinned
+ * memory itself, whoever uses the link beside it, and does all parts at once.
  *
  * Bound by latency: 2 us of a read over the link, as many of a launch.  Split: a CTA for 4 KiB of a
  * part, 16 bytes a thread. */
@@ -39,8 +39,8 @@ struct host_copies {
 /* Whether a part may have this side at the host: pinned, of a size and place that fit. */
 bool host_copy_serves(const void *host, const void *device, size_t bytes);
 
-/* Adds a part, of no bytes perhaps; sends those before it first if there is no room, or it must come
- * after one of them. */
+/* Adds a part, of no bytes perhaps; sends those before it first if there is no room, or it must
+ * come after one of them. */
 enum status host_copies_add(struct host_copies *copies, void *to, const void *from, size_t bytes,
                             void *stream);
 
