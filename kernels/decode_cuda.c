@@ -164,7 +164,7 @@ decode_cuda_tune(struct decode_cuda *decode, struct decode_tuning tuning, bool i
 
 static enum status
 send_plan(const struct decode_cuda *d, const struct decode_plan *plan, uint32_t n_seqs,
-          uint32_t slot, void *stream)
+          uint32_t slot, struct host_copies *copies, void *stream)
 {
     const struct layout *at = &d->at;
     const struct {
@@ -178,15 +178,14 @@ send_plan(const struct decode_cuda *d, const struct decode_plan *plan, uint32_t 
         {at->items[DECODE_ROWS_64], plan->n_items[DECODE_ROWS_64] * sizeof(struct decode_item)},
         {at->items[DECODE_ROWS_128], plan->n_items[DECODE_ROWS_128] * sizeof(struct decode_item)},
     };
-    struct host_copies copies = {.n = 0};
 
     static_assert(DECODE_KINDS == 3, "all are sent");
     memcpy(d->host[slot] + at->n_units, plan->n_units, sizeof(plan->n_units));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        TRY(host_copies_add(&copies, d->device + parts[i].at, d->host[slot] + parts[i].at,
+        TRY(host_copies_add(copies, d->device + parts[i].at, d->host[slot] + parts[i].at,
                             parts[i].bytes, stream));
     }
-    return host_copies_send(&copies, stream);
+    return ST_OK;
 }
 
 bool
@@ -198,7 +197,8 @@ decode_cuda_split(struct decode_cuda *decode, struct attn_step *step)
 
 enum status
 decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
-                  const uint32_t *angle_first, const float *angles, uint32_t slot, void *stream)
+                  const uint32_t *angle_first, const float *angles, uint32_t slot,
+                  struct host_copies *copies, void *stream)
 {
     struct decode_cuda *d = decode;
     const struct decode_plan_work work = {.seqs = step->decode,
@@ -230,7 +230,7 @@ decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
         plan.items_max[k] = d->items_max[k];
     }
     TRY(decode_plan_make(d->planner, &work, &plan));
-    TRY(send_plan(d, &plan, step->n_decode, slot, stream));
+    TRY(send_plan(d, &plan, step->n_decode, slot, copies, stream));
     memcpy(d->plan.ctas, plan.ctas, sizeof(plan.ctas));
     memcpy(d->plan.per_sm, plan.per_sm, sizeof(plan.per_sm));
     d->plan.angles = angles;

@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "kernels/attn_desc.h"
 #include "kernels/decode_plan.h"
+#include "kernels/host_copy.h"
 #include "kernels/ops.h"
 
 #ifdef __cplusplus
@@ -53,12 +54,12 @@ decode_cuda_rows_max(const struct ops_config *config)
 /* query_rows_split, where documents are shared; false for a decode of NULL. */
 bool decode_cuda_split(struct decode_cuda *decode, struct attn_step *step);
 
-/* Plans step->decode and enqueues the plan's copy.  The host side of `slot` (0 or 1) is written:
- * its last copy must be over.  `angles` are rows of angles on the device, angle_first [n_decode] in
- * the host's memory.  ST_NO_MEMORY: too large a step. */
+/* Plans step->decode and adds the plan to `copies`, which the caller sends on the same stream.  The
+ * host side of `slot` (0 or 1) is written: its last copy must be over.  `angles` are rows of angles
+ * on the device, angle_first [n_decode] in the host's memory.  ST_NO_MEMORY: too large a step. */
 enum status decode_cuda_begin(struct decode_cuda *decode, const struct attn_step *step,
                               const uint32_t *angle_first, const float *angles, uint32_t slot,
-                              void *stream);
+                              struct host_copies *copies, void *stream);
 
 /* For a layer of the step that was begun last. */
 enum status decode_cuda_run(struct decode_cuda *decode, struct attn_desc desc, const void *q,

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define HOST_COPY_PARTS_MAX 16
+#define HOST_COPY_PARTS_MAX 24
 #define HOST_COPY_BYTES_MAX ((size_t)1 << 20) /* of a part: more is the copy engines' work */
 
 /* One side is pinned memory of the host, the other the device's. */

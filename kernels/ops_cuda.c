@@ -248,10 +248,10 @@ begin_planned(struct cuda_state *state, const struct attn_step *step, enum part 
     TRY(number_angles(state, seqs, n_seqs, angle_first, &rows));
     if (state->prefill[part] != NULL) {
         TRY(prefill_cuda_begin(state->prefill[part], step, seqs, n_seqs, angle_first, state->angles,
-                               state->slot, state->stream));
+                               state->slot, &state->copies, state->stream));
     } else {
         TRY(decode_cuda_begin(state->decode, step, angle_first, state->angles, state->slot,
-                              state->stream));
+                              &state->copies, state->stream));
         state->is_decode_planned = true;
     }
     *angle_rows = rows;

@@ -99,7 +99,7 @@ prefill_cuda_destroy(struct prefill_cuda **prefill)
 enum status
 prefill_cuda_begin(struct prefill_cuda *prefill, const struct attn_step *step,
                    const struct attn_seq *seqs, uint32_t n_seqs, const uint32_t *angle_first,
-                   const float *angles, uint32_t slot, void *stream)
+                   const float *angles, uint32_t slot, struct host_copies *copies, void *stream)
 {
     struct prefill_cuda *p = prefill;
     char *host = p->host[slot];
@@ -137,13 +137,11 @@ prefill_cuda_begin(struct prefill_cuda *prefill, const struct attn_step *step,
         {p->at.merge_first,
          plan.n_merge_rows > 0 ? (plan.n_merge_rows + 1) * sizeof(plan.merge_first[0]) : 0},
     };
-    struct host_copies copies = {.n = 0};
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        TRY(host_copies_add(&copies, p->device + parts[i].at, host + parts[i].at, parts[i].bytes,
+        TRY(host_copies_add(copies, p->device + parts[i].at, host + parts[i].at, parts[i].bytes,
                             stream));
     }
-    TRY(host_copies_send(&copies, stream));
     p->plan.angles = angles;
     p->plan.ctas = p->config.sm_count;
     p->plan.is_split = plan.n_partials > 0;

@@ -9,6 +9,7 @@
 
 #include "common/status.h"
 #include "kernels/attn_desc.h"
+#include "kernels/host_copy.h"
 #include "kernels/lazy_prefill.h"
 
 struct prefill_cuda;
@@ -30,13 +31,13 @@ struct prefill_cuda_config {
 enum status prefill_cuda_new(const struct prefill_cuda_config *config, struct prefill_cuda **out);
 void prefill_cuda_destroy(struct prefill_cuda **prefill);
 
-/* Plans the sequences of a step and sends the plan.  angle_first [n_seqs] is in host memory, angles
- * (attn_cuda.h) on the device.  The host side of `slot` (0 or 1) may be written again when the copy
- * has been made. */
+/* Plans the sequences of a step and adds the plan to `copies`, which the caller sends.  angle_first
+ * [n_seqs] is in host memory, angles (attn_cuda.h) on the device.  The host side of `slot` (0 or 1)
+ * may be written again when the copy has been made. */
 enum status prefill_cuda_begin(struct prefill_cuda *prefill, const struct attn_step *step,
                                const struct attn_seq *seqs, uint32_t n_seqs,
                                const uint32_t *angle_first, const float *angles, uint32_t slot,
-                               void *stream);
+                               struct host_copies *copies, void *stream);
 
 /* lazy_prefill of the step begun last. */
 enum status prefill_cuda_run(const struct prefill_cuda *prefill,

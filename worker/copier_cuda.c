@@ -20,7 +20,7 @@
 #include "common/mem.h"
 #include "kernels/kv_checksum.h"
 
-#define CHECK_BLOCKS 4
+#define CHECK_BLOCKS 16                /* fewer, larger launches beside a step */
 #define PIECE_BYTES  ((size_t)8 << 20) /* 5 ms, for which a load may have to wait */
 
 #ifndef MADV_POPULATE_WRITE

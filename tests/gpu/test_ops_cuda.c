@@ -507,14 +507,13 @@ there_and_back(const char *host, char *back, char *device, size_t at, size_t byt
     CHECK_OK(gpu->download(gpu, back + at, device + at, bytes));
     CHECK_OK(gpu->fill(gpu, device + at, 0, bytes)); /* after that */
     CHECK_OK(gpu->finish(gpu));
-    ck_assert_mem_eq(back + at, host + 4, bytes);
+    ck_assert(memcmp(back + at, host + 4, bytes) == 0);
     ck_assert_int_eq(back[at + bytes], 0x55);
     CHECK_OK(gpu->download(gpu, back + at, device + at, bytes));
     CHECK_OK(gpu->mark(gpu));
     CHECK_OK(gpu->wait(gpu));
-    for (size_t i = 0; i < bytes; i++) {
-        ck_assert_int_eq(back[at + i], 0);
-    }
+    ck_assert_int_eq(back[at], 0);
+    ck_assert(memcmp(back + at, back + at + 1, bytes - 1) == 0);
 }
 
 START_TEST(copies_of_any_size_and_place_arrive_whole_and_in_order)
