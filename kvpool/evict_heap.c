@@ -69,10 +69,11 @@ settle(struct evict_heap *heap, uint32_t index, struct evict_heap_entry entry)
 }
 
 void
-evict_heap_push(struct evict_heap *heap, struct evict_doc *doc, double score)
+evict_heap_push(struct evict_heap *heap, struct evict_doc *doc, float score)
 {
     assert(doc->place == 0 && heap->count < heap->capacity);
-    sift_up(heap, heap->count++, (struct evict_heap_entry){.doc = doc, .score = score});
+    sift_up(heap, heap->count++,
+            (struct evict_heap_entry){.doc = doc, .score = score, .slot = doc->slot});
 }
 
 void
@@ -91,10 +92,11 @@ evict_heap_remove(struct evict_heap *heap, struct evict_doc *doc)
 }
 
 void
-evict_heap_rescore(struct evict_heap *heap, uint32_t index, double score)
+evict_heap_rescore(struct evict_heap *heap, uint32_t index, float score)
 {
-    struct evict_heap_entry entry = {.doc = heap->entries[index].doc, .score = score};
+    struct evict_heap_entry entry = heap->entries[index];
 
+    entry.score = score;
     settle(heap, index, entry);
 }
 

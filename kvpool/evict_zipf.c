@@ -44,11 +44,11 @@
 #define RECYCLE_CHOICES      8    /* random ghosts, of which the worst is forgotten */
 #define RECYCLE_TRIES        64
 
-#define AWAITED_BIAS       1000.0 /* octaves: more than any prediction can make up for */
-#define PRIORITY_OCTAVE    10.0f  /* points of priority that double a document's value */
+#define AWAITED_BIAS       1000.0f /* octaves: more than any prediction can make up for */
+#define PRIORITY_OCTAVE    10.0f   /* points of priority that double a document's value */
 #define UNKNOWN_SCORE      (-100.0f)
-#define STALE_TOLERANCE    0.02 /* a top whose score rose by no more is a victim */
-#define DRAINING_TOLERANCE 1.0  /* octaves */
+#define STALE_TOLERANCE    0.02f /* a top whose score rose by no more is a victim */
+#define DRAINING_TOLERANCE 1.0f  /* octaves */
 #define VICTIM_TRIES       8
 #define REFRESH_MIN        3
 #define REFRESH_MAX        4
@@ -86,11 +86,23 @@ record_score(const struct evict_policy *policy, const struct zipf_record *record
     return zipf_log2(estimate.rate) + zipf_correction(&policy->calibration, estimate.at) + bias;
 }
 
-static double
+static float
+score_slot(const struct evict_policy *policy, uint32_t slot, bool is_awaited)
+{
+    return record_score(policy, &policy->memory.records[slot]) + (is_awaited ? AWAITED_BIAS : 0);
+}
+
+static float
 score(const struct evict_policy *policy, const struct evict_doc *doc)
 {
-    return (double)record_score(policy, &policy->memory.records[doc->slot])
-           + (doc->is_awaited ? AWAITED_BIAS : 0);
+    return score_slot(policy, doc->slot, doc->is_awaited);
+}
+
+/* From the entry alone: an awaited one is known by its score. */
+static float
+score_entry(const struct evict_policy *policy, const struct evict_heap_entry *entry)
+{
+    return score_slot(policy, entry->slot, entry->score > AWAITED_BIAS / 2);
 }
 
 static uint16_t
@@ -285,17 +297,15 @@ note_fresh(struct evict_policy *policy, uint32_t slot)
     }
 }
 
-/* Most of what refreshing costs is waiting for memory: documents stand in no order there.  So those
- * of the next reference are asked for now, and records of those that were asked for before. */
+/* Most of what refreshing costs is waiting for memory: records stand in no order there.  So those
+ * of the next reference are asked for now. */
 static void
 prefetch(const struct evict_policy *policy, uint32_t index)
 {
     const struct evict_heap *heap = &policy->heap;
-    uint32_t soon = index + REFRESH_AHEAD, later = soon + REFRESH_AHEAD;
 
-    if (later < heap->count) {
-        __builtin_prefetch(&heap->entries[later].doc->slot);
-        __builtin_prefetch(&policy->memory.records[heap->entries[soon].doc->slot]);
+    if (index + REFRESH_AHEAD < heap->count) {
+        __builtin_prefetch(&policy->memory.records[heap->entries[index + REFRESH_AHEAD].slot]);
     }
 }
 
@@ -310,7 +320,7 @@ refresh(struct evict_policy *policy)
 
         policy->next_refresh = index + 1;
         prefetch(policy, index);
-        evict_heap_rescore(&policy->heap, index, score(policy, policy->heap.entries[index].doc));
+        evict_heap_rescore(&policy->heap, index, score_entry(policy, &policy->heap.entries[index]));
     }
 }
 
@@ -395,7 +405,7 @@ zipf_victim(struct evict_policy *policy)
         return policy->draining;
     }
     for (int i = 0; i < VICTIM_TRIES; i++) {
-        double s = score(policy, heap->entries[0].doc);
+        float s = score_entry(policy, &heap->entries[0]);
 
         if (s <= heap->entries[0].score + STALE_TOLERANCE) {
             break;
