@@ -15,22 +15,20 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "kernels/panel.h"
-#include "kernels/simd.h"
+#include "kernels/panel_simd.h"
 
-#define TILE_ROWS     6
-#define PANEL_VECTORS (PANEL_ROWS / SIMD_F32)
-#define TILE_SUMS     (TILE_ROWS * PANEL_VECTORS)
-#define UNIT_PANELS   3
-#define UNIT_VECTORS  (UNIT_PANELS * PANEL_VECTORS)
-#define UNIT_N        (UNIT_PANELS * PANEL_ROWS) /* weight rows in a unit */
-#define FEW_ROWS      (TILE_SUMS / UNIT_VECTORS) /* of x, against the panels of a unit at once */
+#define TILE_ROWS    6
+#define TILE_SUMS    (TILE_ROWS * PANEL_VECTORS)
+#define UNIT_PANELS  3
+#define UNIT_VECTORS (UNIT_PANELS * PANEL_VECTORS)
+#define UNIT_N       (UNIT_PANELS * PANEL_ROWS) /* weight rows in a unit */
+#define FEW_ROWS     (TILE_SUMS / UNIT_VECTORS) /* of x, against the panels of a unit at once */
 
 /* Columns of a quantised panel that are floats at a time.  48 KiB of them come from L2 as fast as
- * they are used, and to begin a tile anew costs more; for a few rows they stay in L1. */
-#define STRETCH        768
-#define STRETCH_OF_FEW 64
-static_assert(STRETCH_OF_FEW * UNIT_PANELS <= STRETCH, "one buffer for both");
+ * they are used, and to begin a tile anew costs more. */
+#define STRETCH 768
+
+#define CACHE_LINE 64
 
 enum status
 gemm_cpu_check(const struct gemm_args *args)
@@ -54,8 +52,10 @@ gemm_cpu_units(const struct gemm_args *args)
 /* Columns [k, k + count) of the panels at weight row n. */
 struct stretch {
     uint32_t n, k, count;
-    uint32_t n_vectors; /* of the panels */
-    const float *w;     /* [count][n_vectors * SIMD_F32] */
+    uint32_t n_panels;
+    const uint8_t *packed; /* quantised, panel_bytes apart, ... */
+    size_t panel_bytes;
+    const float *w;     /* ... or floats: [count][PANEL_ROWS] */
     const char *ahead;  /* what comes after them, ... */
     size_t ahead_bytes; /* ... all of it */
 };
@@ -63,7 +63,7 @@ struct stretch {
 /* Rows of x against a stretch. */
 struct tile {
     const float *x; /* [n_rows][0 .. count), rows K apart */
-    float *y;       /* [n_rows][0 .. n_vectors * SIMD_F32), rows N apart */
+    float *y;       /* [n_rows][0 .. n_panels * PANEL_ROWS), rows N apart */
     uint32_t K;
     uint32_t N;
     const char *ahead;  /* what to fetch meanwhile, ... */
@@ -71,23 +71,40 @@ struct tile {
 };
 
 SIMD_INLINE void
-multiply_tile(const struct tile *tile, const struct stretch *stretch, const uint32_t n_rows,
-              const uint32_t n_vectors)
+load_sums(f32x8 *sums, const struct tile *tile, const uint32_t n_rows, const uint32_t n_vectors)
 {
+#pragma GCC unroll 12
+    for (uint32_t i = 0; i < n_rows * n_vectors; i++) {
+        simd_load(&sums[i], &tile->y[(size_t)(i / n_vectors) * tile->N + i % n_vectors * SIMD_F32]);
+    }
+}
+
+SIMD_INLINE void
+store_sums(const f32x8 *sums, const struct tile *tile, const uint32_t n_rows,
+           const uint32_t n_vectors)
+{
+#pragma GCC unroll 12
+    for (uint32_t i = 0; i < n_rows * n_vectors; i++) {
+        simd_store(&tile->y[(size_t)(i / n_vectors) * tile->N + i % n_vectors * SIMD_F32],
+                   &sums[i]);
+    }
+}
+
+/* Rows of x against a stretch of floats. */
+SIMD_INLINE void
+multiply_tile(const struct tile *tile, const struct stretch *stretch, const uint32_t n_rows)
+{
+    const uint32_t n_vectors = PANEL_VECTORS;
     f32x8 sums[TILE_SUMS] = {{0}};
 
     if (stretch->k > 0) { /* the sums over the columns before */
-#pragma GCC unroll 12
-        for (uint32_t i = 0; i < n_rows * n_vectors; i++) {
-            simd_load(&sums[i],
-                      &tile->y[(size_t)(i / n_vectors) * tile->N + i % n_vectors * SIMD_F32]);
-        }
+        load_sums(sums, tile, n_rows, n_vectors);
     }
     for (uint32_t k = 0; k < stretch->count; k++) {
-        f32x8 w[UNIT_VECTORS];
+        f32x8 w[PANEL_VECTORS];
 
         __builtin_prefetch(tile->ahead + k * tile->ahead_bytes, 0, 2);
-#pragma GCC unroll 6
+#pragma GCC unroll 2
         for (uint32_t v = 0; v < n_vectors; v++) {
             simd_load(&w[v], &stretch->w[((size_t)k * n_vectors + v) * SIMD_F32]);
         }
@@ -96,55 +113,176 @@ multiply_tile(const struct tile *tile, const struct stretch *stretch, const uint
             sums[i] += tile->x[(size_t)(i / n_vectors) * tile->K + k] * w[i % n_vectors];
         }
     }
-#pragma GCC unroll 12
-    for (uint32_t i = 0; i < n_rows * n_vectors; i++) {
-        simd_store(&tile->y[(size_t)(i / n_vectors) * tile->N + i % n_vectors * SIMD_F32],
-                   &sums[i]);
-    }
+    store_sums(sums, tile, n_rows, n_vectors);
 }
 
-/* One or two rows alone are few running sums, too few to hide the latency of adding; so they meet
- * the panels of a unit at once. */
+/* Rows of x against a group of columns of quantised panels, panel_bytes apart. */
 SIMD_INLINE void
-multiply_few(const struct tile *tile, const struct stretch *stretch, uint32_t n_rows)
+multiply_group(const uint8_t *unit, size_t panel_bytes, uint32_t group,
+               const struct panel_scales *scales, const float *x, size_t K, float *out, f32x8 *sums,
+               const enum panel_form form, const uint32_t n_rows, const uint32_t n_panels)
 {
-    if (n_rows == 1) {
-        multiply_tile(tile, stretch, 1, UNIT_VECTORS);
-    } else {
-        multiply_tile(tile, stretch, 2, UNIT_VECTORS);
+    const uint32_t n_vectors = n_panels * PANEL_VECTORS;
+    u32x8 words[UNIT_VECTORS];
+
+#pragma GCC unroll 6
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        panel_words(form, unit + v / PANEL_VECTORS * panel_bytes, group, v % PANEL_VECTORS,
+                    &words[v]);
+    }
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < PANEL_GROUP; i++) {
+        f32x8 w[UNIT_VECTORS];
+
+#pragma GCC unroll 6
+        for (uint32_t v = 0; v < n_vectors; v++) {
+            panel_element(form, &words[v], i, &scales[v / PANEL_VECTORS], v % PANEL_VECTORS, &w[v]);
+            if (n_panels == 1) {
+                simd_store(&out[i * PANEL_ROWS + v * SIMD_F32], &w[v]);
+            }
+        }
+#pragma GCC unroll 12
+        for (uint32_t s = 0; s < n_rows * n_vectors; s++) {
+            sums[s] += x[s / n_vectors * K + i] * w[s % n_vectors];
+        }
     }
 }
 
-/* All rows of x against a stretch.  Each tile fetches its share of what follows, so that weights
- * come from memory while sums are made. */
-SIMD_CLONES static void
-multiply_stretch(const struct gemm_args *args, const struct stretch *stretch)
+/* Rows of x against a stretch of quantised panels, which become floats on the way: where
+ * multiply-adds keep two units busy for 6 cycles, two vectors made of bytes cost one or two more,
+ * beside 5 in a pass of their own.  Floats of one panel stay in `out` for the tiles that follow. */
+SIMD_INLINE void
+multiply_packed(const struct tile *tile, const struct stretch *stretch, float *out,
+                const enum panel_form form, const uint32_t n_rows, const uint32_t n_panels)
 {
-    uint32_t M = args->M, n_tiles = (M + TILE_ROWS - 1) / TILE_ROWS;
+    const size_t unit_bytes = PANEL_ROWS * panel_row_bytes(form, PANEL_UNIT);
+    const size_t panel_bytes = stretch->panel_bytes;
+    const uint8_t *unit = stretch->packed, *end = unit + stretch->count / PANEL_UNIT * unit_bytes;
+    const float *x = tile->x;
+    f32x8 sums[TILE_SUMS] = {{0}};
+
+    if (stretch->k > 0) {
+        load_sums(sums, tile, n_rows, n_panels * PANEL_VECTORS);
+    }
+    for (; unit < end; unit += unit_bytes) {
+        struct panel_scales scales[UNIT_PANELS];
+
+#pragma GCC unroll 3
+        for (uint32_t p = 0; p < n_panels; p++) {
+            const uint8_t *at = unit + p * panel_bytes;
+
+            /* The same of the next unit of panels comes from memory meanwhile. */
+            for (size_t line = 0; line < unit_bytes; line += CACHE_LINE) {
+                __builtin_prefetch(at + UNIT_PANELS * panel_bytes + line, 0, 2);
+            }
+            panel_scales(form, at, &scales[p]);
+        }
+        for (uint32_t group = 0; group < PANEL_UNIT / PANEL_GROUP; group++) {
+            multiply_group(unit, panel_bytes, group, scales, x, tile->K, out, sums, form, n_rows,
+                           n_panels);
+            x += PANEL_GROUP;
+            out += n_panels == 1 ? PANEL_GROUP * PANEL_ROWS : 0;
+        }
+    }
+    store_sums(sums, tile, n_rows, n_panels * PANEL_VECTORS);
+}
+
+/* The first tile of rows against a stretch of quantised panels.  One or two rows of x are few
+ * running sums, too few to hide the latency of adding; so they meet the panels of a unit at once. */
+SIMD_INLINE void
+multiply_first(const struct tile *tile, const struct stretch *stretch, float *out,
+               const enum panel_form form, uint32_t n_rows)
+{
+    if (stretch->n_panels == UNIT_PANELS) {
+        if (n_rows == 1) {
+            multiply_packed(tile, stretch, out, form, 1, UNIT_PANELS);
+        } else {
+            multiply_packed(tile, stretch, out, form, 2, UNIT_PANELS);
+        }
+        return;
+    }
+    switch (n_rows) {
+    case 1: multiply_packed(tile, stretch, out, form, 1, 1); break;
+    case 2: multiply_packed(tile, stretch, out, form, 2, 1); break;
+    case 3: multiply_packed(tile, stretch, out, form, 3, 1); break;
+    case 4: multiply_packed(tile, stretch, out, form, 4, 1); break;
+    case 5: multiply_packed(tile, stretch, out, form, 5, 1); break;
+    default: multiply_packed(tile, stretch, out, form, TILE_ROWS, 1); break;
+    }
+}
+
+SIMD_CLONES static void
+multiply_first_q8_0(const struct tile *tile, const struct stretch *stretch, float *out,
+                    uint32_t n_rows)
+{
+    multiply_first(tile, stretch, out, PANEL_Q8_0, n_rows);
+}
+
+SIMD_CLONES static void
+multiply_first_q4_0(const struct tile *tile, const struct stretch *stretch, float *out,
+                    uint32_t n_rows)
+{
+    multiply_first(tile, stretch, out, PANEL_Q4_0, n_rows);
+}
+
+SIMD_CLONES static void
+multiply_first_q4_1(const struct tile *tile, const struct stretch *stretch, float *out,
+                    uint32_t n_rows)
+{
+    multiply_first(tile, stretch, out, PANEL_Q4_1, n_rows);
+}
+
+SIMD_CLONES_16 static void
+multiply_floats(const struct tile *tile, const struct stretch *stretch, uint32_t n_rows)
+{
+    switch (n_rows) {
+    case 1: multiply_tile(tile, stretch, 1); break;
+    case 2: multiply_tile(tile, stretch, 2); break;
+    case 3: multiply_tile(tile, stretch, 3); break;
+    case 4: multiply_tile(tile, stretch, 4); break;
+    case 5: multiply_tile(tile, stretch, 5); break;
+    default: multiply_tile(tile, stretch, TILE_ROWS); break;
+    }
+}
+
+/* Tile i of rows m.. against a stretch; each fetches its share of what follows, so that weights
+ * come from memory while sums are made. */
+static struct tile
+tile_of(const struct gemm_args *args, const struct stretch *stretch, uint32_t m, uint32_t i,
+        uint32_t n_tiles)
+{
     size_t share = stretch->ahead_bytes / n_tiles;
 
-    for (uint32_t i = 0, m = 0; i < n_tiles; i++) {
-        uint32_t n_rows = M / n_tiles + (i < M % n_tiles);
-        const struct tile tile = {
-            .x = (const float *)args->x + (size_t)m * args->K + stretch->k,
-            .y = (float *)args->y + (size_t)m * args->N + stretch->n,
-            .K = args->K,
-            .N = args->N,
-            .ahead = stretch->ahead + share * i,
-            .ahead_bytes = (share + stretch->count - 1) / stretch->count,
-        };
+    return (struct tile){
+        .x = (const float *)args->x + (size_t)m * args->K + stretch->k,
+        .y = (float *)args->y + (size_t)m * args->N + stretch->n,
+        .K = args->K,
+        .N = args->N,
+        .ahead = stretch->ahead + share * i,
+        .ahead_bytes = (share + stretch->count - 1) / stretch->count,
+    };
+}
 
-        if (stretch->n_vectors == UNIT_VECTORS) {
-            multiply_few(&tile, stretch, n_rows);
-            return;
-        }
-        switch (n_rows) {
-        case 1: multiply_tile(&tile, stretch, 1, PANEL_VECTORS); break;
-        case 2: multiply_tile(&tile, stretch, 2, PANEL_VECTORS); break;
-        case 3: multiply_tile(&tile, stretch, 3, PANEL_VECTORS); break;
-        case 4: multiply_tile(&tile, stretch, 4, PANEL_VECTORS); break;
-        case 5: multiply_tile(&tile, stretch, 5, PANEL_VECTORS); break;
-        default: multiply_tile(&tile, stretch, TILE_ROWS, PANEL_VECTORS); break;
+/* All rows of x against a stretch. */
+static void
+multiply_stretch(const struct gemm_args *args, struct stretch stretch)
+{
+    uint32_t M = args->M, n_tiles = (M + TILE_ROWS - 1) / TILE_ROWS, m = 0;
+    _Alignas(CACHE_LINE) float expanded[STRETCH * PANEL_ROWS];
+
+    if (args->form != PANEL_F32) {
+        stretch.w = expanded;
+        stretch.ahead = (const char *)expanded;
+    }
+    for (uint32_t i = 0; i < n_tiles; i++) {
+        uint32_t n_rows = M / n_tiles + (i < M % n_tiles);
+        const struct tile tile = tile_of(args, &stretch, m, i, n_tiles);
+
+        switch (i == 0 ? args->form : PANEL_F32) {
+        case PANEL_F32: multiply_floats(&tile, &stretch, n_rows); break;
+        case PANEL_Q8_0: multiply_first_q8_0(&tile, &stretch, expanded, n_rows); break;
+        case PANEL_Q4_0: multiply_first_q4_0(&tile, &stretch, expanded, n_rows); break;
+        case PANEL_Q4_1: multiply_first_q4_1(&tile, &stretch, expanded, n_rows); break;
         }
         m += n_rows;
     }
@@ -157,38 +295,30 @@ multiply_plain(const struct gemm_args *args, uint32_t n)
     const float *panel = (const float *)args->w + (size_t)n * args->K;
     size_t floats = (size_t)PANEL_ROWS * args->K;
 
-    multiply_stretch(args, &(struct stretch){.n = n,
-                                             .count = args->K,
-                                             .n_vectors = PANEL_VECTORS,
-                                             .w = panel,
-                                             .ahead = (const char *)(panel + floats),
-                                             .ahead_bytes = floats * sizeof(*panel)});
+    multiply_stretch(args, (struct stretch){.n = n,
+                                            .count = args->K,
+                                            .n_panels = 1,
+                                            .w = panel,
+                                            .ahead = (const char *)(panel + floats),
+                                            .ahead_bytes = floats * sizeof(*panel)});
 }
 
-/* The panels at weight row n, quantised: a stretch of columns becomes floats, all rows use it, and
- * the unit that follows is fetched meanwhile.  Sums that go on over stretches are the sums of one
- * run: to memory and back changes no bit. */
+/* The panels at weight row n, quantised, by stretches.  Sums that go on over stretches are the sums
+ * of one run: to memory and back changes no bit. */
 static void
 multiply_quantised(const struct gemm_args *args, uint32_t n, uint32_t n_panels)
 {
-    uint32_t K = args->K, step = args->M <= TILE_ROWS ? STRETCH_OF_FEW : STRETCH;
-    size_t panel_bytes = PANEL_ROWS * panel_row_bytes(args->form, K);
-    const char *panels = (const char *)args->w + n / PANEL_ROWS * panel_bytes;
-    float expanded[STRETCH * PANEL_ROWS];
+    uint32_t K = args->K, step = n_panels == 1 ? STRETCH : K;
+    const uint8_t *panels = (const uint8_t *)args->w + n * panel_row_bytes(args->form, K);
 
     for (uint32_t k = 0; k < K; k += step) {
-        uint32_t count = K - k < step ? K - k : step;
-
-        for (uint32_t p = 0; p < n_panels; p++) {
-            panel_expand(args->form, panels + p * panel_bytes, k, count, &expanded[p * PANEL_ROWS],
-                         n_panels * PANEL_ROWS, UNIT_PANELS * panel_bytes);
-        }
-        multiply_stretch(args, &(struct stretch){.n = n,
-                                                 .k = k,
-                                                 .count = count,
-                                                 .n_vectors = n_panels * PANEL_VECTORS,
-                                                 .w = expanded,
-                                                 .ahead = (const char *)expanded});
+        multiply_stretch(
+            args, (struct stretch){.n = n,
+                                   .k = k,
+                                   .count = K - k < step ? K - k : step,
+                                   .n_panels = n_panels,
+                                   .packed = panels + PANEL_ROWS * panel_row_bytes(args->form, k),
+                                   .panel_bytes = PANEL_ROWS * panel_row_bytes(args->form, K)});
     }
 }
 

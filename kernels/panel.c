@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A panel is GGUF's unit with each field 16 times, so a row outside of panels is a panel of one
- * row, and what copies or expands one lane does both.
- *
- * A vector gets its bytes as 8 words, one a lane, and shifts: to widen bytes is what compilers do
- * element by element. */
+ * row, and what copies or expands one lane does both.  panel_simd.h expands all sixteen. */
 #include "kernels/panel.h"
 
 #include <assert.h>
@@ -15,9 +12,7 @@
 #include "kernels/simd.h"
 #include "kernels/transpose.h"
 
-#define VECTORS    (PANEL_ROWS / SIMD_F32)
-#define WORD       4 /* bytes */
-#define CACHE_LINE 64
+#define WORD 4 /* bytes */
 
 /* A unit of 32 elements: `halves` of float16, then bytes. */
 struct unit {
@@ -180,112 +175,5 @@ panel_unpack_row(enum panel_form form, const void *w, uint32_t N, uint32_t K, ui
     }
     for (uint32_t k = 0; k < K; k++) {
         row_out[k] = ((const float *)group)[(size_t)k * R + r];
-    }
-}
-
-/* -- Sixteen rows -------------------------------------------------------------------------- */
-
-typedef uint32_t u32x8_any __attribute__((vector_size(32), aligned(1), may_alias));
-
-SIMD_INLINE void
-load_words(u32x8 *out, const uint8_t *at)
-{
-    *out = *(const u32x8_any *)(const void *)at;
-}
-
-/* As half_to_float: the exponent is moved by a product, which makes subnormals whole, too. */
-SIMD_INLINE void
-widen(f32x8 *out, const u32x8 *half)
-{
-    u32x8 is_special = (u32x8)((*half & 0x7c00u) == 0x7c00u);
-    f32x8 size = (f32x8)((*half & 0x7fffu) << 13) * 0x1p112f;
-
-    *out = (f32x8)((u32x8)size | (is_special & 0x7f800000u) | (*half & 0x8000u) << 16);
-}
-
-/* The float16 of 16 lanes. */
-SIMD_INLINE void
-load_halves(f32x8 out[VECTORS], const uint8_t *at)
-{
-    u32x8 both, low, high;
-
-    load_words(&both, at);
-    low = both & 0xffffu;
-    high = both >> 16;
-    widen(&out[0], &low);
-    widen(&out[1], &high);
-}
-
-/* Bytes are column i in their low halves, column 16 + i in their high ones. */
-SIMD_INLINE void
-expand_nibbles(const uint8_t *at, float *out, uint32_t stride, const bool has_min)
-{
-    const uint8_t *q = at + (has_min ? 2 : 1) * PANEL_ROWS * sizeof(uint16_t);
-    f32x8 d[VECTORS], m[VECTORS];
-
-    load_halves(d, at);
-    load_halves(m, at + (has_min ? PANEL_ROWS * sizeof(uint16_t) : 0));
-    for (uint32_t word = 0; word < PANEL_UNIT / 2 / WORD; word++) {
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < VECTORS; v++) {
-            u32x8 bits;
-
-            load_words(&bits, &q[(word * PANEL_ROWS + v * SIMD_F32) * WORD]);
-#pragma GCC unroll 8
-            for (uint32_t i = 0; i < 2 * WORD; i++) {
-                uint32_t k = word * WORD + i / 2 + i % 2 * (PANEL_UNIT / 2);
-                i32x8 level = (i32x8)(bits >> (4 * i) & 15u);
-                f32x8 value = __builtin_convertvector(has_min ? level : level - 8, f32x8) * d[v];
-
-                if (has_min) {
-                    value += m[v];
-                }
-                simd_store(&out[k * stride + v * SIMD_F32], &value);
-            }
-        }
-    }
-}
-
-SIMD_INLINE void
-expand_bytes(const uint8_t *at, float *out, uint32_t stride)
-{
-    const uint8_t *q = at + PANEL_ROWS * sizeof(uint16_t);
-    f32x8 d[VECTORS];
-
-    load_halves(d, at);
-    for (uint32_t word = 0; word < PANEL_UNIT / WORD; word++) {
-#pragma GCC unroll 2
-        for (uint32_t v = 0; v < VECTORS; v++) {
-            u32x8 bits;
-
-            load_words(&bits, &q[(word * PANEL_ROWS + v * SIMD_F32) * WORD]);
-#pragma GCC unroll 4
-            for (uint32_t i = 0; i < WORD; i++) {
-                i32x8 level = (i32x8)(bits << (24 - 8 * i)) >> 24;
-                f32x8 value = __builtin_convertvector(level, f32x8) * d[v];
-
-                simd_store(&out[(word * WORD + i) * stride + v * SIMD_F32], &value);
-            }
-        }
-    }
-}
-
-SIMD_CLONES void
-panel_expand(enum panel_form form, const void *panel, uint32_t k, uint32_t count, float *out,
-             uint32_t stride, size_t ahead)
-{
-    const uint8_t *at = (const uint8_t *)panel + PANEL_ROWS * panel_row_bytes(form, k);
-    size_t step = PANEL_ROWS * unit_bytes(unit_of(form));
-
-    for (uint32_t i = 0; i < count; i += PANEL_UNIT, at += step, out += PANEL_UNIT * stride) {
-        for (size_t line = 0; line < step; line += CACHE_LINE) {
-            __builtin_prefetch(at + ahead + line, 0, 2);
-        }
-        switch (form) {
-        case PANEL_Q8_0: expand_bytes(at, out, stride); break;
-        case PANEL_Q4_0: expand_nibbles(at, out, stride, false); break;
-        case PANEL_Q4_1: expand_nibbles(at, out, stride, true); break;
-        case PANEL_F32: assert(false);
-        }
     }
 }

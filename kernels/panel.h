@@ -40,11 +40,8 @@ enum status panel_pack(enum panel_form form, void *w, uint32_t N, uint32_t K);
 void panel_unpack_row(enum panel_form form, const void *w, uint32_t N, uint32_t K, uint32_t n,
                       float *row_out);
 
-/* Columns [k, k + count) of a quantised panel, or of a row that is in none, to floats: [count][16],
- * `stride` apart, or [count].  k and count are multiples of PANEL_UNIT.  For each byte of a panel
- * that is read, the one `ahead` bytes further on is fetched from memory. */
-void panel_expand(enum panel_form form, const void *panel, uint32_t k, uint32_t count, float *out,
-                  uint32_t stride, size_t ahead);
+/* Columns [k, k + count) of a quantised row that is in no panel, to floats.  k and count are
+ * multiples of PANEL_UNIT. */
 void panel_expand_row(enum panel_form form, const void *row, uint32_t k, uint32_t count,
                       float *out);
 
