@@ -4,6 +4,7 @@
 #include "kernels/attn_row.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/bf16.h"
@@ -53,30 +54,27 @@ attn_items_rotate(const struct attn_desc *desc, const struct rope_table *table, 
     uint32_t D = desc->layout.D, G = desc->H / desc->layout.Hkv;
     uint64_t visible_max = 0;
     struct rope_angle room;
-    const struct rope_angle *angle = &room;
-    uint32_t row_of_angle = UINT32_MAX;
 
-    for (uint32_t i = 0; i < items.count; i++) {
-        uint32_t row = (items.first + i) / G;
-        uint32_t head = items.kv_head * G + (items.first + i) % G;
+    for (uint32_t i = 0, n = 0; i < items.count; i += n) { /* the heads of a row */
+        uint32_t row = (items.first + i) / G, head = (items.first + i) % G;
         uint64_t position = (uint64_t)items.seq->pos_first + row;
-
-        scratch->visible[i] = 0;
-        if (position < seg->offset || seg->n_tokens == 0) {
-            continue;
-        }
+        bool is_before = position < seg->offset || seg->n_tokens == 0;
         uint64_t local = position - seg->offset;
+        uint64_t visible = is_before ? 0 : local + 1 < seg->n_tokens ? local + 1 : seg->n_tokens;
 
-        if (row != row_of_angle) {
-            angle = rope_table_angle(table, local, desc->inv_freq, D, desc->rope_scale, &room);
-            row_of_angle = row;
+        n = items.count - i < G - head ? items.count - i : G - head;
+        for (uint32_t g = 0; g < n; g++) {
+            scratch->visible[i + g] = visible;
         }
-        rope_angle_rotate(angle, &q[((size_t)(items.seq->row_first + row) * desc->H + head) * D],
-                          scratch->rows[i], D);
-        scratch->visible[i] = local + 1 < seg->n_tokens ? local + 1 : seg->n_tokens;
-        if (scratch->visible[i] > visible_max) {
-            visible_max = scratch->visible[i];
+        if (visible > 0) {
+            size_t first =
+                (size_t)(items.seq->row_first + row) * desc->H + items.kv_head * G + head;
+
+            rope_angle_rotate_heads(
+                rope_table_angle(table, local, desc->inv_freq, D, desc->rope_scale, &room),
+                &q[first * D], n, scratch->rows[i], ATTN_D_MAX, D);
         }
+        visible_max = visible > visible_max ? visible : visible_max;
     }
     if (visible_max > 0) {
         transpose(scratch->rows[0], ATTN_D_MAX, items.count, D, scratch->q[0], ATTN_ITEMS);
@@ -171,15 +169,17 @@ void
 attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
                  const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch)
 {
-    uint64_t key = (uint64_t)chunk * LAZY_DECODE_CHUNK, end = 0;
+    uint64_t begin = (uint64_t)chunk * LAZY_DECODE_CHUNK, end = 0;
     uint32_t seen[ATTN_ITEMS];
 
-    attn_lanes_reset(&scratch->part, items.count, desc->layout.D);
     for (uint32_t i = 0; i < items.count; i++) {
         end = scratch->visible[i] > end ? scratch->visible[i] : end;
     }
-    end = end < key + LAZY_DECODE_CHUNK ? end : key + LAZY_DECODE_CHUNK;
-    for (; key < end; key += ATTN_TILE) {
+    end = end < begin + LAZY_DECODE_CHUNK ? end : begin + LAZY_DECODE_CHUNK;
+    if (end <= begin) {
+        attn_lanes_reset(&scratch->part, items.count, desc->layout.D);
+    }
+    for (uint64_t key = begin; key < end; key += ATTN_TILE) {
         uint32_t count = end - key < ATTN_TILE ? (uint32_t)(end - key) : ATTN_TILE;
 
         for (uint32_t i = 0; i < items.count; i++) {
@@ -188,7 +188,7 @@ attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
             seen[i] = left < ATTN_TILE ? (uint32_t)left : ATTN_TILE;
         }
         load_tile(desc, seg, items.kv_head, (uint32_t)key, count, &scratch->tile);
-        attn_tile_add(&scratch->tile, scratch->q[0], seen, items.count, desc->scale, &scratch->part,
-                      desc->layout.D);
+        attn_tile_add(&scratch->tile, scratch->q[0], seen, items.count, desc->scale, key == begin,
+                      &scratch->part, desc->layout.D);
     }
 }

@@ -13,6 +13,7 @@
 #include "kernels/attn_tile.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "kernels/simd.h"
@@ -21,6 +22,7 @@
 #define GROUP         (GROUP_VECTORS * SIMD_F32) /* queries at a time */
 #define KEYS          6                          /* times two vectors: 12 running sums */
 #define ELEMENTS      4                          /* of an output; times two vectors: 8 */
+#define ELEMENTS_1    8                          /* where there is one vector */
 
 /* What a group of queries holds between the steps of a tile. */
 struct group {
@@ -28,6 +30,7 @@ struct group {
     i32x8 seen[GROUP_VECTORS];
     f32x8 factor[GROUP_VECTORS]; /* exp(old m - new m) */
     uint32_t seen_max, seen_min; /* of its queries */
+    bool is_first;               /* nothing was added to them before */
 };
 
 /* Scores of `keys` keys from `first` on. */
@@ -83,16 +86,21 @@ score_tile(const struct attn_tile *tile, const float *q, uint32_t D, struct grou
     }
 }
 
-/* Scores become weights exp(score - m), hidden ones 0; m and l of the queries go on. */
+/* Scores become weights exp(score - m), hidden ones, which are at the causal edge only, 0; m and l of
+ * the queries go on. */
 SIMD_INLINE void
-weigh(struct group *group, float scale, float *m, float *l, const uint32_t v)
+weigh(struct group *group, float scale, float *m, float *l, const uint32_t v, const bool is_edge)
 {
     const f32x8 zero = {0}, one = zero + 1.0f, ninf = zero - __builtin_inff();
     f32x8 m_old, m_new, l_old, sum = zero;
     i32x8 has_none;
 
-    simd_load(&m_old, m);
-    simd_load(&l_old, l);
+    m_old = ninf;
+    l_old = zero;
+    if (!group->is_first) {
+        simd_load(&m_old, m);
+        simd_load(&l_old, l);
+    }
     m_new = m_old;
     for (uint32_t j = 0; j < group->seen_max; j++) {
         float *at = &group->weights[j][v * SIMD_F32];
@@ -101,7 +109,9 @@ weigh(struct group *group, float scale, float *m, float *l, const uint32_t v)
 
         simd_load(&score, at);
         score *= scale;
-        simd_select(&score, &is_seen, &score, &ninf);
+        if (is_edge) {
+            simd_select(&score, &is_seen, &score, &ninf);
+        }
         simd_store(at, &score);
         simd_max(&m_new, &score, &m_new);
     }
@@ -118,7 +128,9 @@ weigh(struct group *group, float scale, float *m, float *l, const uint32_t v)
         simd_load(&w, at);
         w -= m_new;
         simd_exp_fall(&w, &w);
-        simd_select(&w, &is_seen, &w, &zero);
+        if (is_edge) {
+            simd_select(&w, &is_seen, &w, &zero);
+        }
         simd_store(at, &w);
         sum += w;
     }
@@ -132,14 +144,16 @@ SIMD_INLINE void
 add_values(const struct attn_tile *tile, const struct group *group, float *o, uint32_t d,
            const uint32_t elements, const uint32_t vectors)
 {
-    f32x8 sums[GROUP_VECTORS * ELEMENTS][GROUP_VECTORS];
+    f32x8 sums[ELEMENTS_1][GROUP_VECTORS] = {{{0}}};
 
+    if (!group->is_first) {
 #pragma GCC unroll 8
-    for (uint32_t i = 0; i < elements; i++) {
+        for (uint32_t i = 0; i < elements; i++) {
 #pragma GCC unroll 2
-        for (uint32_t v = 0; v < vectors; v++) {
-            simd_load(&sums[i][v], &o[(size_t)i * ATTN_ITEMS + v * SIMD_F32]);
-            sums[i][v] *= group->factor[v];
+            for (uint32_t v = 0; v < vectors; v++) {
+                simd_load(&sums[i][v], &o[(size_t)i * ATTN_ITEMS + v * SIMD_F32]);
+                sums[i][v] *= group->factor[v];
+            }
         }
     }
     for (uint32_t j = 0; j < group->seen_min; j++) {
@@ -190,10 +204,15 @@ add_group(const struct attn_tile *tile, const float *q, float scale, struct attn
     score_tile(tile, &q[first], D, group, vectors);
 #pragma GCC unroll 2
     for (uint32_t v = 0; v < vectors; v++) {
-        weigh(group, scale, &lanes->m[first + v * SIMD_F32], &lanes->l[first + v * SIMD_F32], v);
+        float *m = &lanes->m[first + v * SIMD_F32], *l = &lanes->l[first + v * SIMD_F32];
+
+        if (group->seen_min < group->seen_max) {
+            weigh(group, scale, m, l, v, true);
+        } else {
+            weigh(group, scale, m, l, v, false);
+        }
     }
-    /* As many sums for one vector as for two. */
-    const uint32_t elements = vectors == 1 ? 2 * ELEMENTS : ELEMENTS;
+    const uint32_t elements = vectors == 1 ? ELEMENTS_1 : ELEMENTS;
 
     for (uint32_t d = 0; d < D; d += elements) {
         add_values(tile, group, &lanes->o[d][first], d, elements, vectors);
@@ -215,18 +234,43 @@ look(struct group *group, const uint32_t *seen, uint32_t count)
     }
 }
 
+/* Sets lanes [first, first + count), rounded up to whole vectors, to the identity. */
+static void
+reset_lanes(struct attn_lanes *lanes, uint32_t first, uint32_t count, uint32_t D)
+{
+    uint32_t n = (count + SIMD_F32 - 1) / SIMD_F32 * SIMD_F32;
+
+    for (uint32_t d = 0; d < D; d++) {
+        memset(&lanes->o[d][first], 0, n * sizeof(float));
+    }
+    for (uint32_t i = first; i < first + n; i++) {
+        lanes->m[i] = -INFINITY;
+        lanes->l[i] = 0.0f;
+    }
+}
+
+void
+attn_lanes_reset(struct attn_lanes *lanes, uint32_t count, uint32_t D)
+{
+    reset_lanes(lanes, 0, count, D);
+}
+
 SIMD_CLONES void
 attn_tile_add(const struct attn_tile *tile, const float *q, const uint32_t *seen, uint32_t count,
-              float scale, struct attn_lanes *lanes, uint32_t D)
+              float scale, bool is_first, struct attn_lanes *lanes, uint32_t D)
 {
     struct group group;
 
+    group.is_first = is_first;
     for (uint32_t first = 0; first < count; first += GROUP) {
-        look(&group, &seen[first], count - first);
+        uint32_t n = count - first < GROUP ? count - first : GROUP;
+
+        look(&group, &seen[first], n);
         if (group.seen_max == 0) {
-            continue;
-        }
-        if (count - first <= SIMD_F32) {
+            if (is_first) {
+                reset_lanes(lanes, first, n, D);
+            }
+        } else if (n <= SIMD_F32) {
             add_group(tile, q, scale, lanes, first, D, &group, 1);
         } else {
             add_group(tile, q, scale, lanes, first, D, &group, GROUP_VECTORS);
@@ -235,26 +279,6 @@ attn_tile_add(const struct attn_tile *tile, const float *q, const uint32_t *seen
 }
 
 /* --- partials ------------------------------------------------------------------------------- */
-
-static uint32_t
-whole_vectors(uint32_t count)
-{
-    return (count + SIMD_F32 - 1) / SIMD_F32 * SIMD_F32;
-}
-
-void
-attn_lanes_reset(struct attn_lanes *lanes, uint32_t count, uint32_t D)
-{
-    uint32_t n = whole_vectors(count);
-
-    for (uint32_t d = 0; d < D; d++) {
-        memset(lanes->o[d], 0, n * sizeof(float));
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        lanes->m[i] = -INFINITY;
-        lanes->l[i] = 0.0f;
-    }
-}
 
 /* The factors of two partials, the second no identity, and the m and l of both. */
 static void
@@ -353,12 +377,21 @@ attn_state_merge(struct attn_state *into, const float *o, float m, float l, uint
     blend_state(into->o, o, old_scale, new_scale, D);
 }
 
-void
+SIMD_CLONES void
 attn_output(const float *o, float l, float *out, uint32_t D)
 {
     float inverse = l == 0.0f ? 0.0f : 1.0f / l;
 
-    for (uint32_t d = 0; d < D; d++) {
+    uint32_t whole = D / SIMD_F32 * SIMD_F32;
+
+    for (uint32_t d = 0; d < whole; d += SIMD_F32) {
+        f32x8 x;
+
+        simd_load(&x, &o[d]);
+        x *= inverse;
+        simd_store(&out[d], &x);
+    }
+    for (uint32_t d = whole; d < D; d++) {
         out[d] = o[d] * inverse;
     }
 }

@@ -4,6 +4,7 @@
 #ifndef KERNELS_ATTN_TILE_H
 #define KERNELS_ATTN_TILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ATTN_D_MAX 128
@@ -29,10 +30,12 @@ struct attn_tile {
 void attn_lanes_reset(struct attn_lanes *lanes, uint32_t count, uint32_t D);
 
 /* Adds the first seen[i] keys of the tile (0 to ATTN_TILE) to query i < count of the block; q is
- * [D][ATTN_ITEMS], and may hold any numbers behind `count`.  Each result is the same whatever the
- * other queries are.  D is a multiple of 16. */
+ * [D][ATTN_ITEMS], and may hold any numbers behind `count`.  The first tile needs no reset before:
+ * whatever `lanes` held counts as the identity.  Each result is the same whatever the other queries
+ * are.  D is a multiple of 16. */
 void attn_tile_add(const struct attn_tile *tile, const float *q, const uint32_t *seen,
-                   uint32_t count, float scale, struct attn_lanes *lanes, uint32_t D);
+                   uint32_t count, float scale, bool is_first, struct attn_lanes *lanes,
+                   uint32_t D);
 
 /* Adds another partial of the same queries: bit for bit as attn_state_merge of each. */
 void attn_lanes_merge(struct attn_lanes *into, const struct attn_lanes *part, uint32_t count,

@@ -7,6 +7,7 @@
  * series, whose remainders are below 1e-16. */
 #include "kernels/rope_angle.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "kernels/simd.h"
@@ -65,8 +66,8 @@ rope_angle_at(struct rope_angle *angle, uint64_t position, const double *inv_fre
     }
 }
 
-SIMD_CLONES void
-rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, uint32_t D)
+SIMD_INLINE void
+rotate(const struct rope_angle *angle, const float *x, float *out, uint32_t D)
 {
     uint32_t half = D / 2;
 
@@ -81,6 +82,21 @@ rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, ui
         hi = b * c + a * s;
         simd_store(&out[i], &lo);
         simd_store(&out[i + half], &hi);
+    }
+}
+
+SIMD_CLONES void
+rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, uint32_t D)
+{
+    rotate(angle, x, out, D);
+}
+
+SIMD_CLONES void
+rope_angle_rotate_heads(const struct rope_angle *angle, const float *x, uint32_t count, float *out,
+                        uint32_t out_stride, uint32_t D)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        rotate(angle, &x[(size_t)i * D], &out[(size_t)i * out_stride], D);
     }
 }
 

@@ -41,4 +41,8 @@ const struct rope_angle *rope_table_angle(const struct rope_table *table, uint64
 /* out = R x for one head: pairs (i, i + D/2).  x and out may be the same. */
 void rope_angle_rotate(const struct rope_angle *angle, const float *x, float *out, uint32_t D);
 
+/* The same for `count` heads that follow each other, out_stride apart in `out`. */
+void rope_angle_rotate_heads(const struct rope_angle *angle, const float *x, uint32_t count,
+                             float *out, uint32_t out_stride, uint32_t D);
+
 #endif
