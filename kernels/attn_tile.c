@@ -86,8 +86,8 @@ score_tile(const struct attn_tile *tile, const float *q, uint32_t D, struct grou
     }
 }
 
-/* Scores become weights exp(score - m), hidden ones, which are at the causal edge only, 0; m and l of
- * the queries go on. */
+/* Scores become weights exp(score - m), hidden ones, which are at the causal edge only, 0; m and l
+ * of the queries go on. */
 SIMD_INLINE void
 weigh(struct group *group, float scale, float *m, float *l, const uint32_t v, const bool is_edge)
 {

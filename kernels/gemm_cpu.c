@@ -188,7 +188,8 @@ multiply_packed(const struct tile *tile, const struct stretch *stretch, float *o
 }
 
 /* The first tile of rows against a stretch of quantised panels.  One or two rows of x are few
- * running sums, too few to hide the latency of adding; so they meet the panels of a unit at once. */
+ * running sums, too few to hide the latency of adding; so they meet the panels of a unit at once.
+ */
 SIMD_INLINE void
 multiply_first(const struct tile *tile, const struct stretch *stretch, float *out,
                const enum panel_form form, uint32_t n_rows)
