@@ -31,10 +31,12 @@ print_head(const Kvasir__V1__ExplainReply *reply)
         char mode[PBJSON_CELL_BYTES];
 
         pbjson_cell(&usage->base, ctl_field(&usage->base, "reuse"), mode);
-        printf("%s, worker %u; %u tokens of prompt: %u document tokens read, %u encoded for it; "
-               "%u drawn\n",
-               mode, usage->worker, usage->prompt_tokens, usage->tokens_reused, usage->tokens_built,
-               usage->completion_tokens);
+        printf("%s, worker %u; %u tokens of prompt: %u document tokens read", mode, usage->worker,
+               usage->prompt_tokens, usage->tokens_reused);
+        if (usage->tokens_loaded > 0) {
+            printf(" (%u from the host tier)", usage->tokens_loaded);
+        }
+        printf(", %u encoded for it; %u drawn\n", usage->tokens_built, usage->completion_tokens);
     }
 }
 

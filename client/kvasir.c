@@ -346,6 +346,7 @@ take_usage(struct generation *generation, const Kvasir__V1__GenerateReply *reply
     to->preemptions = from->preemptions;
     to->seed = from->seed;
     to->tokens_copied = from->tokens_copied;
+    to->tokens_loaded = from->tokens_loaded;
     to->turn_tokens_reused = from->turn_tokens_reused;
     to->reuse = (enum kvasir_reuse)from->reuse;
     to->trace = read_trace(from->trace);

@@ -236,6 +236,7 @@ struct kvasir_usage {
     uint32_t turn_tokens_reused; /* own tokens read from an earlier turn, not computed */
     enum kvasir_reuse reuse;     /* the mode it ran in */
     struct kvasir_trace trace;
+    uint32_t tokens_loaded; /* of tokens_reused: from the host tier, for this request */
 };
 
 /* Generates an answer, chunk by chunk.  *usage_out (may be NULL) is written with KVASIR_OK and, if

@@ -19,6 +19,10 @@
 #include "proto/endpoints.h"
 
 #define WHATIF_POLICIES_MAX 8
+/* clang-format off */
+#define DOC_COLUMNS \
+    "key,state,tokens,tokens_resident,blocks,host_blocks,references,pins,hits"
+/* clang-format on */
 
 /* ---- views: docs, workers, requests, whatif -------------------------------------------------- */
 
@@ -57,8 +61,7 @@ static int
 print_docs(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessage *reply)
 {
     const Kvasir__V1__ListReply *list = (const void *)reply;
-    int code = ctl_print_rows(args, reply, "documents",
-                              "key,state,tokens,tokens_resident,blocks,references,pins,hits");
+    int code = ctl_print_rows(args, reply, "documents", DOC_COLUMNS);
 
     (void)rpc;
     if (code == CLI_OK && list->total > list->n_documents) {
@@ -92,9 +95,7 @@ print_doc(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessage *
     const char *chosen = cli_value(args, "columns");
 
     (void)rpc;
-    if (table_print(reply->descriptor, &row, 1,
-                    chosen == NULL ? "key,state,tokens,tokens_resident,blocks,references,pins,hits"
-                                   : chosen,
+    if (table_print(reply->descriptor, &row, 1, chosen == NULL ? DOC_COLUMNS : chosen,
                     ctl_style(args))
         != ST_OK) {
         return ctl_bad_input(args);
@@ -259,15 +260,21 @@ run_docs_evict(const struct cli_args *args)
     Kvasir__V1__EvictRequest request = KVASIR__V1__EVICT_REQUEST__INIT;
     struct rpc *rpc = NULL;
     const ProtobufCMessage *reply;
-    uint64_t blocks;
+    uint8_t key[32];
+    uint64_t blocks = 0;
 
-    if (cli_parse_u64("BLOCKS", args->operands[0], 1, UINT32_MAX, &blocks) != ST_OK) {
+    request.has_key = strlen(args->operands[0]) == 2 * sizeof(key);
+    request.has_blocks = !request.has_key;
+    if (request.has_key
+            ? cli_parse_key(args->operands[0], key) != ST_OK
+            : cli_parse_u64("BLOCKS", args->operands[0], 1, UINT32_MAX, &blocks) != ST_OK) {
         return ctl_bad_input(args);
     }
-    if (!ctl_is_confirmed(args, "evict cached documents")) {
+    if (!ctl_is_confirmed(args,
+                          request.has_key ? "evict this document" : "evict cached documents")) {
         return CLI_FAILURE;
     }
-    request.has_blocks = true;
+    request.key = (ProtobufCBinaryData){.data = key, .len = sizeof(key)};
     request.blocks = (uint32_t)blocks;
     enum status st = cli_connect(args, ENDPOINT_ADMIN, &rpc);
     int code =
@@ -395,8 +402,8 @@ static const struct cli_command commands[] = {
     {"docs unpin", "KEY", 1, 1, "json", "take one pin back", run_docs_unpin},
     {"docs prioritize", "KEY PRIORITY", 2, 2, "json",
      "0..100, 50 is as everybody; ten more double its value", run_docs_prioritize},
-    {"docs evict", "BLOCKS", 1, 1, "json yes", "free so many blocks, the least useful first",
-     run_docs_evict},
+    {"docs evict", "BLOCKS|KEY", 1, 1, "json yes",
+     "free so many blocks, the least useful first, or those of one document", run_docs_evict},
     {"docs forget", "KEY", 1, 1, "yes " DOCS_FORGET_OPTIONS,
      "drop a document and its registration, and overwrite all copies", run_docs_forget},
     {"workers", "", 0, 0, VIEW, "the workers and what they did", run_workers},

@@ -463,10 +463,28 @@ static void
 evict(struct kvasird *d, struct call *call, const Kvasir__V1__EvictRequest *request)
 {
     Kvasir__V1__EvictReply reply = KVASIR__V1__EVICT_REPLY__INIT;
+    Kvasir__V1__DocumentRef ref = KVASIR__V1__DOCUMENT_REF__INIT;
+    uint64_t now_us = clock_now_us();
+    struct dockey key;
+    enum status st = ST_OK;
 
-    reply.has_blocks = true;
-    reply.blocks = sched_evict(d->sched, clock_now_us(), request->blocks);
+    if (request->has_key) {
+        ref.has_key = true;
+        ref.key = request->key;
+        st = service_read_ref(d, call, &ref, &key);
+        st = st != ST_OK ? st
+                         : sched_evict_document(d->sched, now_us, &key,
+                                                request->has_blocks ? request->blocks : UINT32_MAX,
+                                                &reply.blocks);
+    } else {
+        reply.blocks = sched_evict(d->sched, now_us, request->blocks);
+    }
     deliver(d);
+    if (st != ST_OK) {
+        reply_empty(d, call, st);
+        return;
+    }
+    reply.has_blocks = true;
     log_info("evicted", "asked=%u blocks=%u", request->blocks, reply.blocks);
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
 }

@@ -542,6 +542,9 @@ deliver_fill_usage(Kvasir__V1__Usage *wire, const struct session_usage *usage)
     wire->seed = usage->seed;
     wire->has_tokens_copied = usage->tokens_copied > 0;
     wire->tokens_copied = usage->tokens_copied;
+    wire->tokens_loaded =
+        usage->tokens_loaded < wire->tokens_reused ? usage->tokens_loaded : wire->tokens_reused;
+    wire->has_tokens_loaded = wire->tokens_loaded > 0;
     wire->has_turn_tokens_reused = usage->turn_tokens_reused > 0;
     wire->turn_tokens_reused = usage->turn_tokens_reused;
 }

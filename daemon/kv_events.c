@@ -8,17 +8,21 @@
 /* Odd, and far from a multiple of anything: two blocks of one document never have one name. */
 #define BLOCK_STEP UINT64_C(0x9e3779b97f4a7c15)
 
+#define BATCH_EVENTS_MAX 4096 /* a whole tier may be adopted in one turn */
+
 struct kv_events {
     struct kv_events_config config;
     struct kvpool_watch watch;
     struct kv_publisher *publisher;
-    const char *medium;
+    const char *medium, *tier_medium;
     uint64_t next_number;
     /* Of the batch in hand; where things lie is not known before the batch is handed over. */
     struct pending {
         enum {
             STORED,
             REMOVED,
+            COPIED,
+            UNCOPIED,
             CLEARED
         } kind;
         struct dockey key;
@@ -109,6 +113,18 @@ on_removed(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
     add(arg, (struct pending){.kind = REMOVED, .key = *key, .first = first, .count = count});
 }
 
+static void
+on_copied(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
+{
+    add(arg, (struct pending){.kind = COPIED, .key = *key, .first = first, .count = count});
+}
+
+static void
+on_uncopied(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
+{
+    add(arg, (struct pending){.kind = UNCOPIED, .key = *key, .first = first, .count = count});
+}
+
 void
 kv_events_clear(struct kv_events *events)
 {
@@ -123,7 +139,7 @@ struct writer {
     struct msgpack out;
     bool is_array;
     uint32_t block_tokens;
-    const char *medium;
+    const char *medium, *tier_medium;
 };
 
 /* A struct of `count` fields: a map of them, or an array. */
@@ -164,10 +180,11 @@ write_hashes(struct writer *w, const struct pending *event)
     }
 }
 
+/* A copy has no tokens: of what is copied they were told when it was stored, as vLLM has it. */
 static void
 write_stored(struct writer *w, const struct pending *event, const uint32_t *ids)
 {
-    uint32_t id_count = event->count * w->block_tokens;
+    uint32_t id_count = event->kind == COPIED ? 0 : event->count * w->block_tokens;
 
     begin_event(w, "BlockStored", 7);
     write_hashes(w, event);
@@ -187,7 +204,7 @@ write_stored(struct writer *w, const struct pending *event, const uint32_t *ids)
     name(w, "lora_id");
     msgpack_nil(&w->out);
     name(w, "medium");
-    msgpack_text(&w->out, w->medium);
+    msgpack_text(&w->out, event->kind == COPIED ? w->tier_medium : w->medium);
     name(w, "lora_name");
     msgpack_nil(&w->out);
 }
@@ -196,40 +213,42 @@ static void
 write_event(struct writer *w, const struct pending *event, const uint32_t *ids)
 {
     switch (event->kind) {
-    case STORED: write_stored(w, event, ids + event->ids_at); break;
+    case STORED:
+    case COPIED: write_stored(w, event, ids + event->ids_at); break;
     case REMOVED:
+    case UNCOPIED:
         begin_event(w, "BlockRemoved", 2);
         write_hashes(w, event);
         name(w, "medium");
-        msgpack_text(&w->out, w->medium);
+        msgpack_text(&w->out, event->kind == UNCOPIED ? w->tier_medium : w->medium);
         break;
     case CLEARED: begin_event(w, "AllBlocksCleared", 0); break;
     }
 }
 
 void
-kv_events_set_medium(struct kv_events *events, const char *medium)
+kv_events_set_media(struct kv_events *events, const char *medium, const char *tier_medium)
 {
     events->medium = medium;
+    events->tier_medium = tier_medium;
 }
 
-void
-kv_events_flush(struct kv_events *events)
+/* One batch of events [first, end). */
+static void
+submit(struct kv_events *events, size_t first, size_t end)
 {
     struct writer w = {.is_array = false};
 
-    if (events == NULL || (events->pending_count == 0 && !events->has_failed)) {
-        return;
-    }
     w.medium = events->medium;
+    w.tier_medium = events->tier_medium;
     w.is_array = events->config.is_array;
     w.block_tokens = events->config.block_tokens;
     begin(&w, 3);
     name(&w, "ts");
     msgpack_f64(&w.out, (double)clock_wall_us() / 1e6);
     name(&w, "events");
-    msgpack_array(&w.out, (uint32_t)events->pending_count);
-    for (size_t i = 0; i < events->pending_count; i++) {
+    msgpack_array(&w.out, (uint32_t)(end - first));
+    for (size_t i = first; i < end; i++) {
         write_event(&w, &events->pending[i], events->ids);
     }
     name(&w, "data_parallel_rank");
@@ -238,6 +257,23 @@ kv_events_flush(struct kv_events *events)
         msgpack_deinit(&w.out); /* bytes NULL: lost */
     }
     kv_publisher_submit(events->publisher, events->next_number++, w.out.bytes, w.out.length);
+}
+
+void
+kv_events_flush(struct kv_events *events)
+{
+    if (events == NULL || (events->pending_count == 0 && !events->has_failed)) {
+        return;
+    }
+    size_t first = 0;
+
+    do { /* also if there is none: a batch that was lost has a number */
+        size_t left = events->pending_count - first;
+        size_t end = first + (left < BATCH_EVENTS_MAX ? left : BATCH_EVENTS_MAX);
+
+        submit(events, first, end);
+        first = end;
+    } while (first < events->pending_count);
     events->pending_count = events->id_count = 0;
     events->has_failed = false;
 }
@@ -254,11 +290,13 @@ kv_events_new(const struct kv_events_config *config, struct kv_events **events_o
         return ERR(ST_NO_MEMORY, "no memory for KV events");
     }
     events->config = *config;
-    events->medium = "CPU";
+    kv_events_set_media(events, "CPU", "HOST");
     events->watch = (struct kvpool_watch){
         .arg = events,
         .stored = on_stored,
         .removed = on_removed,
+        .copied = on_copied,
+        .uncopied = on_uncopied,
     };
     st = kv_publisher_new(&config->publisher, &events->publisher);
     if (st != ST_OK) {

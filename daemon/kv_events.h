@@ -49,8 +49,9 @@ const struct kvpool_watch *kv_events_watch(const struct kv_events *events);
 /* All that was stored is gone: the pool is lost. */
 void kv_events_clear(struct kv_events *events);
 
-/* Where the blocks lie from now on: "GPU" or "CPU", which is so at first.  Borrowed. */
-void kv_events_set_medium(struct kv_events *events, const char *medium);
+/* Where the blocks lie from now on, and copies of the host tier: "CPU" and "HOST", which is so at
+ * first, or "GPU" and "CPU".  Borrowed. */
+void kv_events_set_media(struct kv_events *events, const char *medium, const char *tier_medium);
 
 /* Hands over what was collected; a batch that grows large goes by itself.  NULL is fine. */
 void kv_events_flush(struct kv_events *events);

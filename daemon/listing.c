@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "kvpool/tier.h"
 
 #include "kvasir/v1/documents.pb-c.h"
 
@@ -18,6 +19,9 @@ state_of(const struct kvpool_doc_info *info)
 {
     if (info->is_building) {
         return "building";
+    }
+    if (info->tokens_ready == 0) {
+        return info->blocks_copied > 0 ? "host" : "absent";
     }
     return info->tokens_ready == info->n_tokens ? "sealed" : "partial";
 }
@@ -37,6 +41,8 @@ fill_info(Kvasir__V1__DocumentInfo *wire, const struct kvpool_doc_info *info, co
     wire->pins = info->pins;
     wire->hits = info->hits;
     wire->state = (char *)(uintptr_t)state;
+    wire->has_host_blocks = info->blocks_copied > 0;
+    wire->host_blocks = info->blocks_copied;
 }
 
 static void
@@ -79,6 +85,38 @@ find_info(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_i
     return false;
 }
 
+/* Whatever is in the host tier and not in the pool, one after the other. */
+static bool
+next_copy(const struct kvpool *pool, const struct tier_doc **cursor,
+          struct kvpool_doc_info *info_out)
+{
+    const struct tier *tier = kvpool_tier(pool);
+
+    *info_out = (struct kvpool_doc_info){.n_tokens = 0};
+    while (tier != NULL
+           && tier->ops->next(tier, cursor, &info_out->key, &info_out->n_tokens,
+                              &info_out->blocks_copied)) {
+        if (info_out->blocks_copied > 0 && kvpool_find(pool, &info_out->key) == NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+find_copy(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_info *info_out)
+{
+    const struct tier_doc *cursor = NULL;
+    const struct kvpool *pool = sched_pool(d->sched);
+
+    while (pool != NULL && next_copy(pool, &cursor, info_out)) {
+        if (memcmp(info_out->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
 fill_pin_end(const struct kvasird *d, Kvasir__V1__DocumentInfo *reply, const struct dockey *key)
 {
@@ -99,7 +137,7 @@ listing_get(struct kvasird *d, struct call *call, const struct dockey *key)
     if (blamed != NULL) {
         fill_quarantined(&reply, blamed);
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    } else if (find_info(d, key, &info)) {
+    } else if (find_info(d, key, &info) || find_copy(d, key, &info)) {
         fill_info(&reply, &info, state_of(&info));
         fill_pin_end(d, &reply, key);
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
@@ -139,22 +177,50 @@ by_saved(const void *a, const void *b)
     return (r > l) - (r < l);
 }
 
-/* All documents, or those that are registered within `scope`. */
+static bool
+is_in_scope(const struct kvasird *d, const struct registry_scope *scope, const struct dockey *key)
+{
+    struct tokens *tokens = NULL;
+    bool is_in = scope == NULL || registry_find(d->reader.registered, scope, key, &tokens) == ST_OK;
+
+    tokens_release(&tokens);
+    return is_in;
+}
+
+/* All documents of both levels, or those that are registered within `scope`. */
 static size_t
 collect_infos(const struct kvasird *d, const struct registry_scope *scope,
               struct kvpool_doc_info *infos, size_t count_max)
 {
+    const struct kvpool *pool = sched_pool(d->sched);
     const struct kvpool_doc *cursor = NULL;
+    const struct tier_doc *copy = NULL;
     size_t count = 0;
 
-    while (count < count_max && kvpool_next_doc(sched_pool(d->sched), &cursor, &infos[count])) {
-        struct tokens *tokens = NULL;
-
-        count += scope == NULL
-                 || registry_find(d->reader.registered, scope, &infos[count].key, &tokens) == ST_OK;
-        tokens_release(&tokens);
+    while (count < count_max && kvpool_next_doc(pool, &cursor, &infos[count])) {
+        count += is_in_scope(d, scope, &infos[count].key);
+    }
+    while (count < count_max && next_copy(pool, &copy, &infos[count])) {
+        count += is_in_scope(d, scope, &infos[count].key);
     }
     return count;
+}
+
+/* How many there may be. */
+static size_t
+count_documents(const struct kvpool *pool)
+{
+    struct kvpool_stats stats;
+    struct tier_stats copies = {0};
+
+    if (pool == NULL) {
+        return 0;
+    }
+    kvpool_stats(pool, &stats);
+    if (kvpool_tier(pool) != NULL) {
+        kvpool_tier(pool)->ops->stat(kvpool_tier(pool), &copies);
+    }
+    return (size_t)stats.documents + copies.documents;
 }
 
 static void
@@ -201,9 +267,8 @@ listing_list(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest
                                                                                 : NULL;
     struct service_scope scope;
     bool is_scoped = service_scope(d, call, false, (ProtobufCBinaryData){0}, &scope);
-    struct kvpool_stats stats = {0};
     struct kvpool_doc_info *infos;
-    size_t count;
+    size_t count, count_max = count_documents(sched_pool(d->sched));
 
     if (limit > LIST_LIMIT_MAX) {
         (void)ERR(ST_INVALID, "limit is %u: at most %d", limit, LIST_LIMIT_MAX);
@@ -214,17 +279,13 @@ listing_list(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest
         service_reply_status(d, call, ST_INVALID, "order must be hits, tokens or saved");
         return;
     }
-    if (sched_pool(d->sched) != NULL) {
-        kvpool_stats(sched_pool(d->sched), &stats);
-    }
-    infos = mem_zalloc(stats.documents, sizeof(*infos));
+    infos = mem_zalloc(count_max, sizeof(*infos));
     if (infos == NULL) {
         service_reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
         return;
     }
-    count = stats.documents == 0
-                ? 0
-                : collect_infos(d, is_scoped ? &scope.registry : NULL, infos, stats.documents);
+    count =
+        count_max == 0 ? 0 : collect_infos(d, is_scoped ? &scope.registry : NULL, infos, count_max);
     qsort(infos, count, sizeof(*infos), compare);
     send_list(d, call, infos, count < limit ? count : limit, count);
     mem_free(infos);

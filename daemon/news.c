@@ -106,6 +106,28 @@ on_removed(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
     }
 }
 
+static void
+on_copied(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
+{
+    struct news *news = arg;
+
+    add_document(news, "document_copied", key, first, count);
+    if (news->next != NULL) {
+        news->next->copied(news->next->arg, key, first, count);
+    }
+}
+
+static void
+on_uncopied(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
+{
+    struct news *news = arg;
+
+    add_document(news, "document_copy_removed", key, first, count);
+    if (news->next != NULL) {
+        news->next->uncopied(news->next->arg, key, first, count);
+    }
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 enum status
@@ -121,6 +143,8 @@ news_new(struct news **news_out)
         .arg = news,
         .stored = on_stored,
         .removed = on_removed,
+        .copied = on_copied,
+        .uncopied = on_uncopied,
     };
     log_set_tap(on_log, news);
     *news_out = news;

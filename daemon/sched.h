@@ -405,6 +405,8 @@ enum status sched_forget(struct sched *sched, uint64_t now_us, uint64_t id,
 bool sched_is_forgetting(const struct sched *sched, uint64_t id);
 enum status sched_prioritize(struct sched *sched, const struct dockey *key, uint32_t priority);
 uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
+enum status sched_evict_document(struct sched *sched, uint64_t now_us, const struct dockey *key,
+                                 uint32_t blocks, uint32_t *blocks_out);
 
 /* --- looking, without touching ---------------------------------------------------------------- */
 

@@ -178,3 +178,14 @@ sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks)
     sched_take_turn(sched, now_us);
     return gone;
 }
+
+enum status
+sched_evict_document(struct sched *sched, uint64_t now_us, const struct dockey *key,
+                     uint32_t blocks, uint32_t *blocks_out)
+{
+    sched_begin(sched);
+    TRY(check_pool_exists(sched));
+    TRY(kvpool_evict_doc(sched->pool, key, blocks, blocks_out));
+    sched_take_turn(sched, now_us);
+    return ST_OK;
+}

@@ -33,6 +33,7 @@ sched_make_tier(struct sched *sched, kvpool_may_write_fn may_write, void *arg)
         .seed = sched->config.seed,
         .worth = is_ranked ? kvpool_worth : NULL,
         .arg = sched->pool,
+        .watch = sched->config.watch,
         .catalog = sched->host_catalog,
     };
     struct tier *tier = NULL;

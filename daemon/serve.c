@@ -194,7 +194,7 @@ serve_tell_events(struct kvasird *d)
     if (d->kv_events != NULL) {
         bool is_gpu = strncmp(handoff_device(d->handoff), "cuda", 4) == 0;
 
-        kv_events_set_medium(d->kv_events, is_gpu ? "GPU" : "CPU");
+        kv_events_set_media(d->kv_events, is_gpu ? "GPU" : "CPU", is_gpu ? "CPU" : "HOST");
         kv_events_flush(d->kv_events);
     }
 }

@@ -209,6 +209,7 @@ session_usage(const struct session *session, uint32_t block_tokens, uint64_t now
         .tokens_built = tokens_built(session),
         .tokens_padded = padded,
         .tokens_copied = session->tokens_copied,
+        .tokens_loaded = session->tokens_loaded,
         .turn_tokens_reused = session->turn_tokens_read,
         .tokens_hidden = session->tokens_hidden,
         .queue_us =

@@ -153,6 +153,7 @@ uint32_t session_own_offset(const struct session *session);
 struct session_usage {
     uint32_t prompt_tokens, query_tokens, completion_tokens;
     uint32_t tokens_reused, tokens_built, tokens_padded, tokens_copied;
+    uint32_t tokens_loaded; /* of tokens_reused: from the host tier */
     uint32_t turn_tokens_reused;
     uint32_t tokens_hidden; /* of tokens_reused: its client is not to know */
     uint64_t queue_us, ttft_us, total_us;

@@ -255,6 +255,7 @@ render_usage_add(struct render_usage *usage, const Kvasir__V1__Usage *from, size
 
     usage->prompt_tokens += from->prompt_tokens;
     usage->cached_tokens += from->tokens_reused;
+    usage->loaded_tokens += from->tokens_loaded;
     if (usage->documents.length == 0) { /* later prompts have the same ones */
         for (size_t i = preambles; i < from->n_documents; i++) {
             text_add(&usage->documents, i == preambles ? "" : ",");
@@ -280,9 +281,9 @@ add_usage(const struct render_usage *usage, struct text *out)
                 usage->prompt_tokens + usage->completion_tokens, usage->cached_tokens);
     text_append(out, usage->documents.bytes, usage->documents.length);
     text_format(out,
-                "],\"request\":%" PRIu64 ",\"seed\":%" PRIu64
+                "],\"loaded_tokens\":%" PRIu64 ",\"request\":%" PRIu64 ",\"seed\":%" PRIu64
                 ",\"queue_ms\":%.3f,\"ttft_ms\":%.3f,\"total_ms\":%.3f}",
-                usage->request, usage->seed, (double)usage->queue_us / 1000,
+                usage->loaded_tokens, usage->request, usage->seed, (double)usage->queue_us / 1000,
                 (double)usage->ttft_us / 1000, (double)usage->total_us / 1000);
 }
 

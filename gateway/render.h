@@ -55,6 +55,7 @@ void render_chunk(const struct render_head *head, const struct render_choice *ch
 /* Tokens of a request, all its choices together. */
 struct render_usage {
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
+    uint64_t loaded_tokens; /* of the cached ones: from the host tier */
     uint64_t queue_us, ttft_us, total_us;
     uint64_t seed;
     uint64_t request;      /* the daemon's number, for kvasirctl explain */

@@ -237,29 +237,35 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
 
 /* --- eviction --------------------------------------------------------------------------------- */
 
-/* Frees exactly `count` blocks, which must be evictable: the tail of one victim after the other. */
-static void
-evict(struct kvpool *pool, uint32_t count)
+void
+kvpool_evict_tail(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count)
 {
-    assert(count <= pool->blocks_evictable);
-    while (count > 0) {
+    give_back_tail(pool, doc, count);
+    pool->counted.blocks_evicted += count;
+    if (doc->policy.blocks_resident == 0) {
+        pool->counted.docs_evicted++;
+        kvpool_note_residency(pool, doc);
+        ages_go(pool, doc);
+        detach(pool, doc, KVPOOL_MISS_EVICTED);
+    }
+}
+
+uint32_t
+kvpool_evict(struct kvpool *pool, uint32_t blocks)
+{
+    uint32_t count = blocks < pool->blocks_evictable ? blocks : pool->blocks_evictable;
+
+    for (uint32_t left = count, going; left > 0; left -= going) { /* tail after tail */
         struct evict_doc *victim = pool->config.policy->victim(pool->policy);
-        struct kvpool_doc *doc;
-        uint32_t going;
 
         assert(victim != NULL && victim->is_evictable);
-        doc = (struct kvpool_doc *)(void *)((char *)victim - offsetof(struct kvpool_doc, policy));
-        going = count < victim->blocks_resident ? count : victim->blocks_resident;
-        give_back_tail(pool, doc, going);
-        pool->counted.blocks_evicted += going;
-        count -= going;
-        if (doc->policy.blocks_resident == 0) {
-            pool->counted.docs_evicted++;
-            kvpool_note_residency(pool, doc);
-            ages_go(pool, doc);
-            detach(pool, doc, KVPOOL_MISS_EVICTED);
-        }
+        going = left < victim->blocks_resident ? left : victim->blocks_resident;
+        kvpool_evict_tail(
+            pool,
+            (struct kvpool_doc *)(void *)((char *)victim - offsetof(struct kvpool_doc, policy)),
+            going);
     }
+    return count;
 }
 
 /* Makes sure that `count` blocks are free; they are free or evictable. */
@@ -267,17 +273,12 @@ static void
 make_room(struct kvpool *pool, uint32_t count)
 {
     if (count > pool->blocks.free_count) {
-        evict(pool, count - pool->blocks.free_count);
+        uint32_t lacking = count - pool->blocks.free_count;
+        uint32_t gone = kvpool_evict(pool, lacking);
+
+        assert(gone == lacking);
+        (void)gone;
     }
-}
-
-uint32_t
-kvpool_evict(struct kvpool *pool, uint32_t blocks)
-{
-    uint32_t going = blocks < pool->blocks_evictable ? blocks : pool->blocks_evictable;
-
-    evict(pool, going);
-    return going;
 }
 
 /* --- claims ----------------------------------------------------------------------------------- */

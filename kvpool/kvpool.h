@@ -44,6 +44,9 @@ struct kvpool_watch {
     void (*stored)(void *arg, const struct dockey *key, uint32_t first, uint32_t count,
                    const uint32_t *ids);
     void (*removed)(void *arg, const struct dockey *key, uint32_t first, uint32_t count);
+    /* The same of copies in the tier; NULL: never mind. */
+    void (*copied)(void *arg, const struct dockey *key, uint32_t first, uint32_t count);
+    void (*uncopied)(void *arg, const struct dockey *key, uint32_t first, uint32_t count);
 };
 
 struct kvpool_config {
@@ -203,6 +206,11 @@ const struct evict_policy *kvpool_policy(const struct kvpool *pool);
 
 /* Evicts `blocks` blocks, or as many as can go; returns how many.  For operators and tests. */
 uint32_t kvpool_evict(struct kvpool *pool, uint32_t blocks);
+
+/* Frees up to `blocks` of the document's, from its tail.  ST_NOT_FOUND; ST_UNAVAILABLE: it is
+ * pinned or in use. */
+enum status kvpool_evict_doc(struct kvpool *pool, const struct dockey *key, uint32_t blocks,
+                             uint32_t *blocks_out);
 
 /* --- turns: what a request leaves for its follow-up ------------------------------------------- */
 
@@ -415,6 +423,7 @@ const struct kvpool_ages *kvpool_ages(const struct kvpool *pool);
 struct kvpool_doc_info {
     struct dockey key;
     uint32_t n_tokens, tokens_ready, blocks_resident, references, pins;
+    uint32_t blocks_copied; /* of its head, into the tier */
     bool is_building;
     uint64_t hits;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pins: documents that an operator keeps, up to a share of the pool. */
+/* What an operator does by hand: documents are pinned, up to a share of the pool, or evicted. */
 #include "kvpool/kvpool.h"
 
 #include "kvpool/pool_state.h"
@@ -55,4 +55,21 @@ uint32_t
 kvpool_doc_pins(const struct kvpool_doc *doc)
 {
     return doc->pins;
+}
+
+enum status
+kvpool_evict_doc(struct kvpool *pool, const struct dockey *key, uint32_t blocks,
+                 uint32_t *blocks_out)
+{
+    struct kvpool_doc *doc = kvpool_find(pool, key);
+
+    if (doc == NULL) {
+        return ERR(ST_NOT_FOUND, "the document is not resident");
+    }
+    if (!doc->policy.is_evictable) {
+        return ERR(ST_UNAVAILABLE, "the document is pinned, read or built");
+    }
+    *blocks_out = blocks < doc->policy.blocks_resident ? blocks : doc->policy.blocks_resident;
+    kvpool_evict_tail(pool, doc, *blocks_out);
+    return ST_OK;
 }

@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "kvpool/kvpool.h"
 #include "kvpool/pool_state.h"
+#include "kvpool/tier.h"
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
@@ -192,6 +193,8 @@ kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
         .blocks_resident = doc->policy.blocks_resident,
         .references = doc->references,
         .pins = doc->pins,
+        .blocks_copied =
+            pool->tier == NULL ? 0 : pool->tier->ops->lookup(pool->tier, &doc->policy.key),
         .is_building = doc_is_building(doc),
         .hits = doc->hits,
     };

@@ -95,6 +95,9 @@ void kvpool_note_own(struct kvpool *pool, const struct kvpool_claim *claim, uint
 /* ST_INVALID with both sizes if a request of `blocks` blocks can never fit. */
 enum status kvpool_check_size(const struct kvpool *pool, uint64_t blocks);
 
+/* kvpool.c: of a document that is_evictable; with its last block it leaves. */
+void kvpool_evict_tail(struct kvpool *pool, struct kvpool_doc *doc, uint32_t count);
+
 /* kvpool_ages.c */
 void ages_init(struct kvpool_ages *ages);
 void ages_come(const struct kvpool *pool, struct kvpool_doc *doc); /* it is sealed */

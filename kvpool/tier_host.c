@@ -84,6 +84,22 @@ tier_host_add(struct host *host, struct tier_doc *doc)
     return true;
 }
 
+void
+tier_host_tell(const struct host *host, struct tier_doc *doc)
+{
+    const struct kvpool_watch *watch = host->config.watch;
+    uint32_t told = doc->blocks_told, whole = doc->n_tokens / host->config.block_tokens;
+    uint32_t count = !doc->is_indexed ? 0 : doc->run->count < whole ? doc->run->count : whole;
+
+    doc->blocks_told = count;
+    if (watch != NULL && watch->copied != NULL && count > told) {
+        watch->copied(watch->arg, &doc->key, told, count - told);
+    }
+    if (watch != NULL && watch->uncopied != NULL && count < told) {
+        watch->uncopied(watch->arg, &doc->key, count, told - count);
+    }
+}
+
 static bool
 is_in_use(const struct tier_doc *doc)
 {
@@ -103,6 +119,7 @@ tier_host_detach(struct host *host, struct tier_doc *doc)
     last->at = doc->at;
     htab_remove(&host->index, &doc->node);
     doc->is_indexed = false;
+    tier_host_tell(host, doc);
 }
 
 static void
@@ -120,6 +137,7 @@ static void
 cut(struct host *host, struct tier_doc *doc, uint32_t keep)
 {
     blocks_give_back(&host->places, doc->run, doc->run->count - keep);
+    tier_host_tell(host, doc);
     if (keep == 0 && doc->writing == NULL) {
         tier_host_detach(host, doc);
         end_if_unused(host, doc);

@@ -17,6 +17,7 @@ struct tier_host_config {
      * most.  Compared only with others at the same moment. */
     double (*worth)(const void *arg, const struct dockey *key);
     const void *arg;
+    const struct kvpool_watch *watch; /* hears of copies; NULL: nobody does; outlives the tier */
     struct catalog *catalog; /* NULL: none; empty, or tier_host_adopt follows; outlives the tier */
 };
 

@@ -139,6 +139,7 @@ adopt_heads(struct host *host, bool *is_kept, uint32_t *blocks_out)
             is_kept[doc->run->ids[count++]] = true;
         }
         doc->run->count = count;
+        tier_host_tell(host, doc);
         *blocks_out += count;
         if (count == 0) {
             tier_host_detach(host, doc);

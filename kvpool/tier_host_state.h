@@ -18,6 +18,7 @@ struct tier_doc {
     struct block_run *run;     /* places that can be read, in order; room for the whole document */
     struct block_run *writing; /* places of a put that has not ended; NULL: none */
     uint64_t *sums;            /* [run->capacity] */
+    uint32_t blocks_told;      /* to the watch */
     uint32_t readers;
     uint32_t at; /* in docs[], while is_indexed */
     uint64_t used;
@@ -56,6 +57,8 @@ struct tier_doc *tier_host_find(const struct host *host, const struct dockey *ke
 struct tier_doc *tier_host_new_doc(const struct dockey *key, uint32_t n_tokens, uint32_t n_blocks);
 void tier_host_free_doc(struct tier_doc *doc);
 bool tier_host_add(struct host *host, struct tier_doc *doc);
+/* Whoever watches hears what has changed: whole blocks that can be read, from the head on. */
+void tier_host_tell(const struct host *host, struct tier_doc *doc);
 /* Out of the index, and nobody shall find it again, though its places stay while they are used. */
 void tier_host_detach(struct host *host, struct tier_doc *doc);
 

@@ -225,6 +225,15 @@ class EveryCommand(Patient):
         ask("hello", "to make room " * 20)
         self.assertEqual(ctl("docs", "evict", "1"), "1 blocks evicted\n")
         self.assertEqual(ctl_json("docs", "evict", "1")["blocks"], 1)
+        ask("hello", "to go by its name " * 20)
+        key = max(ctl_json("docs", "list")["documents"], key=lambda d: d["tokens"])["key"]
+        ctl("docs", "pin", key)
+        ctl("docs", "evict", key, code=UNREACHABLE)  # not now
+        ctl("docs", "unpin", key)
+        self.assertRegex(ctl("docs", "evict", key), r"^\d+ blocks evicted\n$")
+        self.assertNotIn(key, keys())
+        ctl("docs", "evict", NOBODY, code=NOT_FOUND)
+        ctl("docs", "evict", "some", code=USAGE)
 
     def test_c_docs_forget(self):
         ask("hello", "to be forgotten", "this one, too")

@@ -19,16 +19,25 @@ if [ ! -d "$library" ]; then
 fi
 export KVASIR_SCHEMA=$dir/schema.binpb PYTHONDONTWRITEBYTECODE=1
 protoc -I "$source/proto" --descriptor_set_out="$KVASIR_SCHEMA" "$source"/proto/kvasir/v1/*.proto
-for format in map array; do
-    start kvasird ./kvasir-keeper -- ./kvasird --load-format dummy --shape tiny --kv-memory 1MiB --block-tokens 16 \
-        --kv-events "ipc://$dir/events" --kv-events-replay "ipc://$dir/replay" --kv-events-topic kv@test \
-        --kv-events-format $format
-    start worker ./kvasir-worker
-    PYTHONPATH=$source/clients/python/src:$library KEEPER=${pids[1]} \
-        python3 "$source/tests/events/test_kv_events.py" "$dir" $format
+stop() {
+    local pid
     for pid in "${pids[@]}"; do
         kill "$pid" 2>/dev/null || true
         timeout 30 tail --pid="$pid" -f /dev/null
     done
     pids=()
+}
+events=(--block-tokens 16 --kv-events "ipc://$dir/events" --kv-events-replay "ipc://$dir/replay"
+    --kv-events-topic kv@test)
+export PYTHONPATH=$source/clients/python/src:$library
+for format in map array; do
+    start kvasird ./kvasir-keeper -- ./kvasird --load-format dummy --shape tiny --kv-memory 1MiB "${events[@]}" \
+        --kv-events-format $format
+    start worker ./kvasir-worker
+    KEEPER=${pids[1]} python3 "$source/tests/events/test_kv_events.py" "$dir" $format
+    stop
 done
+start kvasird ./kvasird --load-format dummy --shape tiny --kv-memory 1MiB --host-memory 16MiB --eviction lru "${events[@]}"
+start worker ./kvasir-worker
+python3 "$source/tests/events/test_host_tier.py" "$dir" map
+stop

@@ -369,6 +369,36 @@ START_TEST(a_pinned_block_is_never_evicted)
 }
 END_TEST
 
+START_TEST(one_document_is_evicted_by_name_from_its_tail_unless_it_is_needed)
+{
+    struct kvpool *pool = new_pool(10);
+    struct kvpool_want a = want("a", 12);
+    struct dockey key = named("a"), absent = named("absent");
+    struct kvpool_claim *reader;
+    uint32_t blocks = 0;
+
+    load(pool, "a", 12);
+    load(pool, "b", 8);
+    ck_assert_int_eq(kvpool_evict_doc(pool, &absent, 1, &blocks), ST_NOT_FOUND);
+    ck_assert_int_eq(kvpool_pin(pool, &key), ST_OK);
+    ck_assert_int_eq(kvpool_evict_doc(pool, &key, 1, &blocks), ST_UNAVAILABLE);
+    ck_assert_int_eq(kvpool_unpin(pool, &key), ST_OK);
+    reader = claim(pool, &a, 1, 0, 1);
+    ck_assert_int_eq(kvpool_evict_doc(pool, &key, 1, &blocks), ST_UNAVAILABLE);
+    release(pool, &reader);
+    ck_assert_int_eq(kvpool_evict_doc(pool, &key, 1, &blocks), ST_OK);
+    ck_assert_uint_eq(blocks, 1);
+    ck_assert_uint_eq(ready_of(pool, "a"), 8);
+    ck_assert_int_eq(kvpool_evict_doc(pool, &key, UINT32_MAX, &blocks), ST_OK);
+    ck_assert_uint_eq(blocks, 2);
+    ck_assert_ptr_null(kvpool_find(pool, &key));
+    ck_assert_uint_eq(ready_of(pool, "b"), 8);
+    ck_assert_uint_eq(stats_of(pool).blocks_evicted, 3);
+    kvpool_check(pool);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
 START_TEST(pins_keep_to_their_share)
 {
     struct kvpool *pool = new_pool(10);
@@ -636,6 +666,7 @@ CHECK_MAIN("kvpool", a_cold_document_is_built_and_then_hit,
            what_can_never_fit_is_refused_with_both_sizes,
            fits_counts_thousands_of_distinct_documents, one_key_with_two_lengths_is_refused,
            a_referenced_block_is_never_evicted, a_pinned_block_is_never_evicted,
+           one_document_is_evicted_by_name_from_its_tail_unless_it_is_needed,
            pins_keep_to_their_share, a_forgotten_document_goes_with_its_last_reference,
            a_build_goes_on_when_its_document_is_forgotten, every_miss_has_its_reason,
            a_copy_that_is_being_made_of_a_damaged_document_is_found_by_nobody,

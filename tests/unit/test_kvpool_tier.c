@@ -10,16 +10,52 @@
 
 #define WRITER 77
 
+/* What a watch has heard of: blocks that have a copy. */
+static int64_t heard;
+
+static void
+on_copied(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
+{
+    (void)arg, (void)key, (void)first;
+    heard += count;
+}
+
+static void
+on_uncopied(void *arg, const struct dockey *key, uint32_t first, uint32_t count)
+{
+    (void)arg, (void)key, (void)first;
+    heard -= count;
+}
+
+static const struct kvpool_watch watch = {.copied = on_copied, .uncopied = on_uncopied};
+
 static struct kvpool *
 new_tiered(uint32_t blocks, uint32_t places)
 {
-    struct tier_host_config config = {.places = places, .block_tokens = BLOCK_TOKENS};
+    struct tier_host_config config = {
+        .places = places, .block_tokens = BLOCK_TOKENS, .watch = &watch};
     struct kvpool *pool = new_pool(blocks);
     struct tier *tier = NULL;
 
     ck_assert_int_eq(tier_host_new(&config, &tier), ST_OK);
     kvpool_use_tier(pool, tier);
     return pool;
+}
+
+/* Of every document here the whole blocks, and of no other. */
+static void
+assert_heard_all(const struct kvpool *pool)
+{
+    const struct tier *tier = kvpool_tier(pool);
+    const struct tier_doc *cursor = NULL;
+    struct dockey key;
+    uint32_t n_tokens, blocks;
+    int64_t whole = 0;
+
+    while (tier->ops->next(tier, &cursor, &key, &n_tokens, &blocks)) {
+        whole += blocks < n_tokens / BLOCK_TOKENS ? blocks : n_tokens / BLOCK_TOKENS;
+    }
+    ck_assert_int_eq(heard, whole);
 }
 
 static struct tier_stats
@@ -29,6 +65,7 @@ tier_stats(const struct kvpool *pool)
 
     kvpool_tier(pool)->ops->check(kvpool_tier(pool));
     kvpool_tier(pool)->ops->stat(kvpool_tier(pool), &stats);
+    assert_heard_all(pool);
     return stats;
 }
 

@@ -48,6 +48,8 @@ class Usage:
     total_us: int
     seed: int
     documents: tuple[DocumentUsage, ...] = ()
+    tokens_loaded: int = 0
+    """Of tokens_reused: from the host tier, for this request."""
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,8 @@ def _usage(usage: Any) -> Usage:
     return Usage(usage.prompt_tokens, usage.completion_tokens, usage.tokens_reused,
                  usage.tokens_built, usage.queue_us, usage.ttft_us, usage.total_us, usage.seed,
                  tuple(DocumentUsage(d.index, d.id, d.key, d.tokens, d.tokens_reused, d.miss_reason)
-                       for d in usage.documents))
+                       for d in usage.documents),
+                 usage.tokens_loaded)
 
 
 def chunk(reply: Any) -> Chunk:
