@@ -28,7 +28,7 @@
 #define IDS_MAX     (1u << 17)
 #define ZIPF_BLOCKS 30100u /* what fits beside the weights on 141 GB */
 #define ZIPF_DOCS   1000u
-#define QUERY_CASES 6
+#define QUERY_CASES 9
 #define ZIPF_ROWS   512u /* of the largest step there */
 #define GEMM_TFLOPS 790.0
 #define FILL_PIECE  ((size_t)64 << 20)
@@ -391,8 +391,8 @@ bench_queries(uint32_t requests, uint32_t rows, bool is_shared)
 static void
 bench_queries_all(bool is_shared, double ms[QUERY_CASES])
 {
-    static const uint32_t cases[QUERY_CASES][2] = {{2, 4},  {8, 4},  {32, 4},
-                                                   {2, 16}, {8, 16}, {32, 16}};
+    static const uint32_t cases[QUERY_CASES][2] = {{2, 4},  {8, 4},  {32, 4}, {2, 8},  {8, 8},
+                                                   {32, 8}, {2, 16}, {8, 16}, {32, 16}};
 
     for (int i = 0; i < QUERY_CASES; i++) {
         double now = bench_queries(cases[i][0], cases[i][1], is_shared);
