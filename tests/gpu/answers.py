@@ -20,9 +20,9 @@ import tempfile
 from service import Service
 
 TOKENS = 64
-# Logits; bf16 against float32.  As in hf_logits.py 1.25 times what transformers' own bf16 is off its float32 by: 0.34 to
-# 0.58 on five of these questions with these answers (tests/oracle/answers_noise.py).
-LIMIT = 1.25 * 0.5767
+# Logits; bf16 against float32.  As in hf_logits.py 1.25 times what transformers' own bf16 is off its float32 by: on these
+# 20 questions with these answers 0.22 to 0.68 (tests/oracle/answers_noise.py).
+LIMIT = 1.25 * 0.6793
 
 
 def read_questions(path):
