@@ -99,7 +99,8 @@ take_accounts(struct host *host)
                              .kib = memory_files_kib(process_pid(host_daemon(host)))};
 }
 
-/* Memory is there once a block has been written: so that no account grows by that, all of it has. */
+/* Memory is there once a block has been written: so that no account grows by that, all of it has.
+ */
 static void
 write_every_block(struct host *host)
 {
