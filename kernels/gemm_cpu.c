@@ -30,6 +30,12 @@
 
 #define CACHE_LINE 64
 
+#ifdef __SANITIZE_ADDRESS__
+#define UNROLL_GROUP /* to compile it with checks takes minutes */
+#else
+#define UNROLL_GROUP _Pragma("GCC unroll 4")
+#endif
+
 enum status
 gemm_cpu_check(const struct gemm_args *args)
 {
@@ -130,7 +136,7 @@ multiply_group(const uint8_t *unit, size_t panel_bytes, uint32_t group,
         panel_words(form, unit + v / PANEL_VECTORS * panel_bytes, group, v % PANEL_VECTORS,
                     &words[v]);
     }
-#pragma GCC unroll 4
+    UNROLL_GROUP
     for (uint32_t i = 0; i < PANEL_GROUP; i++) {
         f32x8 w[UNIT_VECTORS];
 
