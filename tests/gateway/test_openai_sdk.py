@@ -92,13 +92,15 @@ def errors():
 async def many():
     async with openai.AsyncOpenAI(base_url=base, api_key="secret", max_retries=0) as own:
         async def one(i):
-            text = ""
+            usage, finish = None, None
             async for chunk in await own.chat.completions.create(
                     model="tiny", messages=[{"role": "user", "content": f"question {i}"}],
-                    max_tokens=8, stream=True, extra_body=dict(DOCUMENTS, ignore_eos=True)):
-                text += chunk.choices[0].delta.content or ""
-            return text
-        assert all(await asyncio.gather(*(one(i) for i in range(32))))
+                    max_tokens=8, stream=True, stream_options={"include_usage": True},
+                    extra_body=dict(DOCUMENTS, ignore_eos=True)):
+                usage = chunk.usage or usage
+                finish = chunk.choices[0].finish_reason or finish if chunk.choices else finish
+            return finish, usage.completion_tokens  # the text may be empty: all eight may be control tokens
+        assert set(await asyncio.gather(*(one(i) for i in range(32)))) == {("length", 8)}
 
 
 for check in (models, chat, stream, completions, json_schema, errors):
