@@ -17,7 +17,7 @@
 
 START_TEST(rmsnorm_adds_and_normalises_as_its_twin)
 {
-    const uint32_t shapes[][2] = {{1, 64}, {3, 576}, {17, 4096}, {2, 16384}};
+    const uint32_t shapes[][2] = {{1, 64}, {3, 576}, {5, 1048}, {17, 4096}, {2, 16384}};
 
     for (size_t i = 0; i < gpu_cases(2, sizeof(shapes) / sizeof(shapes[0])); i++) {
         for (int has_delta = 0; has_delta < 2; has_delta++) {
