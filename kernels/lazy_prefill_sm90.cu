@@ -21,14 +21,14 @@
 // else to do then.  With fetching the raw rows it takes about 4 us (inferred from 512 rows over 80
 // segments of 256 keys), so segments of two tiles and fewer wait for it.
 //
-// No maximum in the loop.  P = 2^(scale S - reference), and the reference of a row is the maximum
-// of its first tile.  The sum of P that a thread needs anyway says whether that will do: while it
-// is at most 2^20, nothing can overflow and bf16 rounds as it always does.  Where it is more (or
-// NaN), that row, and no other, takes the maximum of the tile as its reference: the warp computes
-// its S again with mma.sync from Q and K, which still lie in shared memory.  Data that does this
-// often is met by taking maxima in the loop for the next 16 tiles (step, hot); measured at its
-// worst, each tile above the last by more than 2^20, that is 0.75 of FlashAttention-3 on ordinary
-// data.
+// No maximum in the loop.  P = 2^(scale S - reference), and the reference of a row lies by 2^64
+// above the maximum of its first tile: P is as exact at 2^-64 as at 1.  The sum of P that a thread
+// needs anyway says whether that will do: while it is at most 2^20, nothing can overflow and bf16
+// rounds as it always does.  Where it is more (or NaN), that row, and no other, takes its reference
+// from the maximum of the tile: the warp computes its S again with mma.sync from Q and K, which
+// still lie in shared memory.  So a row is refused when it has risen by 2^84, and data that does
+// this again and again is met by taking maxima in the loop, in each fourth tile, or in each where
+// that is too seldom (step, hot).
 //
 // The same bits in any company (is_fixed): references are renewed row by row, hidden keys add exact
 // zeros, no maxima are taken for neighbours' sake, cuts follow the documents.

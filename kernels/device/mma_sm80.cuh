@@ -141,6 +141,13 @@ store_shared_4(uint32_t address, uint32_t x)
     asm volatile("st.shared.u32 [%0], %1;" : : "r"(address), "r"(x) : "memory");
 }
 
+// The larger of x and what is there stays.
+__device__ __forceinline__ void
+max_shared(uint32_t address, uint32_t x)
+{
+    asm volatile("red.shared.max.u32 [%0], %1;" : : "r"(address), "r"(x) : "memory");
+}
+
 __device__ __forceinline__ void
 store_shared_16(uint32_t address, uint4 x)
 {

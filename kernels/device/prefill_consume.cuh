@@ -13,9 +13,16 @@ constexpr float kSumMax = 1048576.0f;
 // Subtracted from the score of a row that has no reference yet: P of the first key that the row
 // sees is infinite then, and the reference is renewed.
 constexpr float kNoReference = -3e38f;
-// Renewing costs about two plain tiles.  Where it was needed, the warpgroup takes the maximum of
-// each tile in the loop, as the books have it, until that has been of no use for so many tiles.
-constexpr uint32_t kHotTiles = 16;
+// A reference lies by a factor of 2^64 above the maximum that it was taken from.  P is as exact at
+// 2^-64 as at 1, for bf16 and float32 have exponents; but now a row may rise by 2^84 before it is
+// refused.  More would be too much where two references meet: their ratio must not vanish while
+// what it scales matters (2^126 less 2^64, less 2^20 and 2^17 keys, leaves the 24 bits of a sum).
+constexpr float kHeadroom = 64.0f;
+// Renewing costs about two plain tiles.  Where it was needed, the warpgroup takes maxima in the
+// loop, as the books have it, until that has been of no use three times: in each fourth of the
+// tiles to come (a bit each), in each of 16 if a row was refused nevertheless.
+constexpr uint32_t kCalm = 0x444;
+constexpr uint32_t kSteep = kCalm << 16 | 0xffff;
 constexpr float kOfUse = 20.0f; // the reference rose by a factor of 2^20
 
 // Named barriers: the two warpgroups' turns, then one for each alone.
@@ -50,7 +57,7 @@ struct Consumer {
     uint32_t v_keys; // of the tile whose V comes next
     uint4 info;      // of the next key tile
     uint32_t pos[2]; // of the rows of the current item
-    uint32_t hot;    // tiles for which maxima are still taken; the same in all four warps
+    uint32_t hot;    // tiles in which maxima are taken, bit 0 the next; the same in all four warps
 
     __device__ __forceinline__ Consumer(const prefill_sm90_args &a, uint32_t shared,
                                         uint32_t warpgroup)
@@ -273,7 +280,7 @@ struct Consumer {
     // come along: they exchange maxima.
     __device__ __forceinline__ void renew(int h, bool is_wanted)
     {
-        float a = fmaxf(m[h], fmaxf(s[h * 2], s[h * 2 + 1]));
+        float a = fmaxf(s[h * 2], s[h * 2 + 1]);
         float b = fmaxf(s[h * 2 + 4], s[h * 2 + 5]);
 
 #pragma unroll
@@ -281,7 +288,7 @@ struct Consumer {
             a = fmaxf(a, fmaxf(s[j * 4 + h * 2], s[j * 4 + h * 2 + 1]));
             b = fmaxf(b, fmaxf(s[j * 4 + h * 2 + 4], s[j * 4 + h * 2 + 5]));
         }
-        const float high = quad_max(fmaxf(a, b));
+        const float high = fmaxf(m[h], quad_max(fmaxf(a, b)) + __fdividef(kHeadroom, scale));
 
         factor[h] = 1.0f;
         if (is_wanted) {
@@ -488,19 +495,23 @@ struct Consumer {
     }
 
     // The warps of a warpgroup have to run the same code, so it is told to all of them that one
-    // wants maxima: for the step to come, in a word that this step does not read.
-    __device__ __forceinline__ void want_maxima(uint32_t step)
+    // wants maxima: for the step to come, in a word that this step does not read.  The largest
+    // counts, so that who comes last does not matter.
+    __device__ __forceinline__ void want_maxima(uint32_t step, bool is_steep)
     {
         if (lane == 0 && !args.plan.is_fixed) {
-            store_shared_4(smem + At::kHot + (group * 2 + step % 2) * 4, step);
+            max_shared(smem + At::kHot + (group * 2 + step % 2) * 4, (step + 1) * 2 + is_steep);
         }
     }
 
     __device__ __forceinline__ void hear_who_wants_maxima()
     {
-        const bool is_wanted = load_shared_4(smem + At::kHot + (group * 2 + n_v % 2) * 4) == n_v;
+        const uint32_t said = load_shared_4(smem + At::kHot + (group * 2 + n_v % 2) * 4);
 
-        hot = is_wanted ? kHotTiles : hot - (hot > 0);
+        hot >>= 1;
+        if (said >> 1 == n_v + 1) {
+            hot = (said & 1) != 0 ? kSteep : kCalm;
+        }
     }
 
     // What comes after `finish` for a tile that softmax_as_is refused, and so only some warps do:
@@ -512,7 +523,7 @@ struct Consumer {
 
         softmax_again<kIsPlain>(tile, stage);
         release_k(stage);
-        want_maxima(n_v);
+        want_maxima(n_v, hot != 0);
     }
 
     // Any tile.
@@ -520,6 +531,7 @@ struct Consumer {
     {
         const uint4 tile = info;
         const bool is_new = (tile.x & kNewItem) != 0;
+        const bool takes_maxima = (hot & 1) != 0;
 
         if ((tile.x & kNewQ) != 0) {
             next_q();
@@ -533,15 +545,15 @@ struct Consumer {
         }
         mask(tile);
         factor[0] = factor[1] = 1.0f;
-        if ((tile.x & kFresh) != 0 || hot > 0) {
+        if ((tile.x & kFresh) != 0 || takes_maxima) {
             const float before[2] = {shift[0], shift[1]};
 
-            renew(0, hot > 0 || m[0] == -INFINITY);
-            renew(1, hot > 0 || m[1] == -INFINITY);
+            renew(0, takes_maxima || m[0] == -INFINITY);
+            renew(1, takes_maxima || m[1] == -INFINITY);
             const bool is_of_use = shift[0] - before[0] > kOfUse || shift[1] - before[1] > kOfUse;
 
-            if (__any_sync(~0u, !is_new && hot > 0 && is_of_use)) {
-                want_maxima(n_v + 1);
+            if (__any_sync(~0u, !is_new && takes_maxima && is_of_use)) {
+                want_maxima(n_v + 1, (hot & 1) != 0);
             }
         }
         const bool is_right = softmax_as_is();
@@ -561,7 +573,7 @@ struct Consumer {
     __device__ __forceinline__ bool step_plain_tiles()
     {
         // The vote tells ptxas that all lanes agree.
-        while (!__any_sync(~0u, (info.x | hot | (v_keys ^ kTile)) != 0)) {
+        while (!__any_sync(~0u, (info.x | (hot & 1) | (v_keys ^ kTile)) != 0)) {
             multiply<true>();
             hear_who_wants_maxima();
             const bool is_right = softmax_as_is();

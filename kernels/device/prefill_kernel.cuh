@@ -35,7 +35,7 @@ init_barriers(uint32_t smem)
         mbarrier_init(smem + At::kEmptyQ + i * 8, kConsumerWarps * kWarpArrivals);
     }
     for (int i = 0; i < 4; i++) {
-        store_shared_4(smem + At::kHot + i * 4, ~0u);
+        store_shared_4(smem + At::kHot + i * 4, 0);
     }
     mbarrier_init_fence();
 }

@@ -43,6 +43,12 @@ constexpr int kConsumerWarps = 8;
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kRotatorWarps = 3;
 constexpr int kRotators = kRotatorWarps * 32;
+// -DUNROTATED: Q is fetched, not turned, for measuring what rotation costs.
+#ifdef UNROTATED
+constexpr bool kRotates = false;
+#else
+constexpr bool kRotates = true;
+#endif
 constexpr float kLog2e = 1.4426950408889634f;
 // Of the 64 Ki registers (504 for each third thread).
 constexpr int kRegistersProducer = 88;
@@ -349,7 +355,7 @@ struct Rotation {
 
         cp_async_wait<kPending>();
 #pragma unroll 1
-        for (uint32_t job = thread; job < kJobs; job += kCount) {
+        for (uint32_t job = thread; kRotates && job < kJobs; job += kCount) {
             fetch_turns(turn, job + kCount < kJobs ? job + kCount : job, next);
             rotate(job, shared, turns);
 #pragma unroll
