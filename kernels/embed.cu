@@ -7,8 +7,7 @@
 
 namespace {
 
-constexpr uint32_t kThreads = 128;
-constexpr uint32_t kPieces = 4; // of 16 bytes, that a thread has on their way at once
+constexpr int kThreads = 128;
 
 __global__ __launch_bounds__(kThreads) void embed_kernel(const __grid_constant__ embed_args args)
 {
@@ -16,19 +15,8 @@ __global__ __launch_bounds__(kThreads) void embed_kernel(const __grid_constant__
     const uint4 *row = (const uint4 *)args.table + (size_t)args.ids[blockIdx.x] * n;
     uint4 *out = (uint4 *)args.out + (size_t)blockIdx.x * n;
 
-    for (uint32_t first = threadIdx.x; first < n; first += kThreads * kPieces) {
-        uint4 pieces[kPieces];
-
-#pragma unroll
-        for (uint32_t k = 0; k < kPieces; k++) {
-            pieces[k] = __ldg(row + min(first + k * kThreads, n - 1));
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < kPieces; k++) {
-            if (first + k * kThreads < n) {
-                out[first + k * kThreads] = pieces[k];
-            }
-        }
+    for (uint32_t i = threadIdx.x; i < n; i += kThreads) {
+        out[i] = __ldg(row + i);
     }
 }
 
