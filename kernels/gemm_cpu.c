@@ -101,22 +101,25 @@ SIMD_INLINE void
 multiply_tile(const struct tile *tile, const struct stretch *stretch, const uint32_t n_rows)
 {
     const uint32_t n_vectors = PANEL_VECTORS;
+    const size_t K = tile->K, ahead_bytes = tile->ahead_bytes;
+    const float *x = tile->x, *w_k = stretch->w, *end = w_k + (size_t)stretch->count * PANEL_ROWS;
+    const char *ahead = tile->ahead;
     f32x8 sums[TILE_SUMS] = {{0}};
 
     if (stretch->k > 0) { /* the sums over the columns before */
         load_sums(sums, tile, n_rows, n_vectors);
     }
-    for (uint32_t k = 0; k < stretch->count; k++) {
+    for (; w_k < end; w_k += PANEL_ROWS, x++, ahead += ahead_bytes) {
         f32x8 w[PANEL_VECTORS];
 
-        __builtin_prefetch(tile->ahead + k * tile->ahead_bytes, 0, 2);
+        __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < n_vectors; v++) {
-            simd_load(&w[v], &stretch->w[((size_t)k * n_vectors + v) * SIMD_F32]);
+            simd_load(&w[v], &w_k[v * SIMD_F32]);
         }
 #pragma GCC unroll 12
         for (uint32_t i = 0; i < n_rows * n_vectors; i++) {
-            sums[i] += tile->x[(size_t)(i / n_vectors) * tile->K + k] * w[i % n_vectors];
+            sums[i] += x[i / n_vectors * K] * w[i % n_vectors];
         }
     }
     store_sums(sums, tile, n_rows, n_vectors);
