@@ -267,7 +267,7 @@ run_docs_evict(const struct cli_args *args)
     request.has_blocks = !request.has_key;
     if (request.has_key
             ? cli_parse_key(args->operands[0], key) != ST_OK
-            : cli_parse_u64("BLOCKS", args->operands[0], 1, UINT32_MAX, &blocks) != ST_OK) {
+            : cli_parse_u64("BLOCKS or KEY", args->operands[0], 1, UINT32_MAX, &blocks) != ST_OK) {
         return ctl_bad_input(args);
     }
     if (!ctl_is_confirmed(args,

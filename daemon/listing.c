@@ -41,7 +41,7 @@ fill_info(Kvasir__V1__DocumentInfo *wire, const struct kvpool_doc_info *info, co
     wire->pins = info->pins;
     wire->hits = info->hits;
     wire->state = (char *)(uintptr_t)state;
-    wire->has_host_blocks = info->blocks_copied > 0;
+    wire->has_host_blocks = true;
     wire->host_blocks = info->blocks_copied;
 }
 
