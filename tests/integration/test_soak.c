@@ -3,8 +3,9 @@
  *
  * SOAK_SECONDS=2700 (make soak) makes it long; in check it is short, and the slope of the resident
  * sizes is told but not judged: there is no warm-up to speak of.  After the first third, samples
- * are averaged in blocks and a line is laid through them; a slope counts when it is above zero with
- * 99 % confidence and more than GROWTH_KIB_AN_HOUR, which pages and malloc's own books explain. */
+ * are gathered in blocks and a line is laid through their medians (memory that is taken for a
+ * moment and given back is no growth); a slope counts when it is above zero with 99 % confidence
+ * and more than GROWTH_KIB_AN_HOUR, which pages and malloc's own books explain. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,6 +183,24 @@ struct slope {
     double mean;
 };
 
+static int
+by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double
+median_of(const double *values, uint32_t count)
+{
+    double sorted[LOOKS + 2];
+
+    memcpy(sorted, values, count * sizeof(sorted[0]));
+    qsort(sorted, count, sizeof(sorted[0]), by_size);
+    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+}
+
 static struct slope
 slope_of(const struct samples *samples, const double *kib)
 {
@@ -194,8 +213,8 @@ slope_of(const struct samples *samples, const double *kib)
 
         for (uint32_t i = from; i < to; i++) {
             x[b] += samples->at[i] / (to - from);
-            y[b] += kib[i] / (to - from);
         }
+        y[b] = median_of(kib + from, to - from);
         mean_x += x[b] / BLOCKS;
         mean_y += y[b] / BLOCKS;
     }
