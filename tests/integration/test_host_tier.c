@@ -313,6 +313,7 @@ begin_forgets(struct host *host, struct process *forgets[DOCS], size_t *count_ou
     }
     kvasir_close(&client);
     host_wait_exactly(host, "documents", 0);
+    host_wait_exactly(host, "host_documents", 0); /* those in the tier alone are listed, too */
 }
 
 START_TEST(what_was_forgotten_and_not_yet_erased_there_is_zeros_after_a_restart)
