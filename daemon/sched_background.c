@@ -52,6 +52,12 @@ has_free_blocks(const struct sched *sched, const struct session *session)
     return missing <= stats.blocks_free;
 }
 
+uint64_t
+sched_arrival(const struct session *session)
+{
+    return session->order & ~ORDER_BACKGROUND;
+}
+
 void
 sched_start_background(struct sched *sched, struct session *session, uint64_t now_us,
                        bool may_evict)

@@ -129,7 +129,7 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
 static bool
 is_reader(const struct forget *forget, const struct session *session)
 {
-    return session->order <= forget->order && names(session, &forget->key);
+    return sched_arrival(session) <= forget->order && names(session, &forget->key);
 }
 
 bool

@@ -283,6 +283,9 @@ void sched_announce(struct sched *sched, const struct build *build);
 
 /* sched_background.c */
 
+/* Its place among all that came, those in the background too (session.order has these last). */
+uint64_t sched_arrival(const struct session *session);
+
 /* Starts a session that only builds, or ends it at once: as sched_submit_background. */
 void sched_start_background(struct sched *sched, struct session *session, uint64_t now_us,
                             bool may_evict);

@@ -216,6 +216,20 @@ START_TEST(a_forgotten_document_takes_its_pins_with_it)
 }
 END_TEST
 
+START_TEST(a_document_forgotten_while_it_is_encoded_in_the_background_is_erased)
+{
+    struct world *world = new_world(100, 1);
+    uint64_t warm = world_warm(world, 80001, false);
+
+    ck_assert(world_step(world, 0));
+    ck_assert_int_eq(world_forget(world, 80001, false), ST_OK);
+    ck_assert_int_eq(world_get(world, warm)->end, SCHED_END_CANCELLED);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 1);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_background", an_idle_worker_encodes_documents_that_nobody_asked_for,
            nothing_starts_in_the_background_while_anything_else_goes_on,
            a_request_starts_beside_the_background_and_joins_what_it_needs,
@@ -223,4 +237,5 @@ CHECK_MAIN("sched_background", an_idle_worker_encodes_documents_that_nobody_aske
            a_request_that_lacks_blocks_gets_those_of_the_background,
            an_answer_that_grows_takes_the_blocks_of_the_background,
            a_lost_worker_ends_its_background_without_blame, a_pin_with_an_end_goes_by_itself,
-           a_forgotten_document_takes_its_pins_with_it)
+           a_forgotten_document_takes_its_pins_with_it,
+           a_document_forgotten_while_it_is_encoded_in_the_background_is_erased)
