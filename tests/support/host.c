@@ -472,6 +472,31 @@ host_only_request(struct host *host)
     return reply->requests[0]->id;
 }
 
+static size_t
+count_answering(struct host *host)
+{
+    const Kvasir__V1__RequestsReply *reply =
+        (const Kvasir__V1__RequestsReply *)call_admin(host, METHOD_REQUESTS, NULL);
+    size_t count = 0;
+
+    for (size_t i = 0; i < reply->n_requests; i++) {
+        count += reply->requests[i]->completion_tokens > 0;
+    }
+    return count;
+}
+
+void
+host_wait_answering(struct host *host, size_t count)
+{
+    uint64_t limit_us = clock_now_us() + wait_limit_us();
+
+    for (size_t have = count_answering(host); have < count; have = count_answering(host)) {
+        ck_assert_msg(clock_now_us() < limit_us, "%zu and not %zu requests have tokens", have,
+                      count);
+        (void)poll(NULL, 0, LOOK_EVERY_MS);
+    }
+}
+
 void
 host_cancel_request(struct host *host, uint64_t id)
 {

@@ -106,6 +106,9 @@ uint32_t host_evict(struct host *host, uint32_t blocks);
 /* The number that Admin.Requests shows of the only request there. */
 uint64_t host_only_request(struct host *host);
 
+/* Until `count` requests are there and each has tokens. */
+void host_wait_answering(struct host *host, size_t count);
+
 /* Cancels by that number; must be OK whatever the number is. */
 void host_cancel_request(struct host *host, uint64_t id);
 
