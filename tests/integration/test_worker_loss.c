@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker dies in the middle of an answer: the client sees a pause and the same text. */
+#include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/support/asking.h"
 #include "tests/support/check_main.h"
@@ -15,18 +19,42 @@ static const struct asking_doc documents[] = {{100, 1}, {33, 2}};
 static const struct question question = {
     .docs = documents, .doc_count = 2, .max_tokens = ANSWER_TOKENS};
 
+/* A FIFO beside the sockets: a failing worker waits at it until let_it_fail(). */
+static void
+hold_path(const struct host *host, char *path, size_t size)
+{
+    (void)snprintf(path, size, "%s/fail-now", host_dir(host));
+}
+
+static void
+let_it_fail(const struct host *host)
+{
+    char path[PATH_MAX];
+
+    hold_path(host, path, sizeof(path));
+    int fd = open(path, O_WRONLY | O_CLOEXEC); /* blocks until the worker waits */
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(unlink(path), 0);
+}
+
 /* A worker to which something happens after some steps, in the middle of an answer however busy the
- * machine is: its device fails, or it gets a signal.  Its log comes through its stdout. */
+ * machine is: its device fails, or it gets a signal.  It waits for let_it_fail() before, or what it
+ * sent could still be on its way when it stops.  Its log comes through its stdout. */
 static struct process *
 start_failing_worker(const struct host *host, int signo)
 {
     const char *const args[] = {"-c",
                                 "exec ./tests/support/failing_worker --runtime-dir \"$0\" 2>&1",
                                 host_dir(host), NULL};
-    char signal_text[32];
-    const char *const env[] = {STEPS, signal_text, NULL};
+    char signal_text[32], path[PATH_MAX], hold_text[sizeof("KVASIR_TEST_HOLD=") + sizeof(path)];
+    const char *const env[] = {STEPS, signal_text, hold_text, NULL};
 
+    hold_path(host, path, sizeof(path));
+    ck_assert_int_eq(mkfifo(path, S_IRUSR | S_IWUSR), 0);
     (void)snprintf(signal_text, sizeof(signal_text), "KVASIR_TEST_SIGNAL=%d", signo);
+    (void)snprintf(hold_text, sizeof(hold_text), "KVASIR_TEST_HOLD=%s", path);
     struct process *worker = process_start_piped("/bin/sh", args, env);
 
     process_wait_ready(worker);
@@ -45,6 +73,7 @@ begin_on_failing_worker(struct host *host, int signo, struct process **worker_ou
 
     asking_wait_tokens(asking, 1);
     host_drain(host, healthy, true);
+    let_it_fail(host);
     return asking;
 }
 
@@ -85,6 +114,7 @@ START_TEST(an_answer_waits_for_a_new_worker_when_the_only_one_was_killed)
     struct asking *asking = asking_start(host, &question);
     struct answer undisturbed, answer;
 
+    let_it_fail(host);
     ck_assert_int_eq(process_wait(worker), 128 + SIGKILL);
     host_wait_exactly(host, "workers_ready", 0);
     (void)host_add_worker(host);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kinds of device of tests/support/failing_worker: a CPU that breaks in the middle of its work,
- * after as many steps as $KVASIR_TEST_STEPS says, or gets the signal $KVASIR_TEST_SIGNAL then.
+ * after as many steps as $KVASIR_TEST_STEPS says, or gets the signal $KVASIR_TEST_SIGNAL then;
+ * with $KVASIR_TEST_HOLD not before somebody writes to that FIFO.
  * With $KVASIR_TEST_IPC its arenas are of the kind that ends with the last worker. */
 #include "worker/device.h"
 
@@ -28,6 +29,7 @@ ops_new(struct ops_config config, struct ops **ops_out)
     /* One more: the engine waits once when it is made. */
     failing_ops_break(*ops_out, steps == NULL ? 1 : 1 + (uint32_t)strtoul(steps, NULL, 10));
     failing_ops_raise(signo == NULL ? 0 : (int)strtol(signo, NULL, 10));
+    failing_ops_hold(getenv("KVASIR_TEST_HOLD"));
     return ST_OK;
 }
 
