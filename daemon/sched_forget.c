@@ -216,8 +216,8 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     TRY(open_forget(sched, now_us, id, key, &forget));
     see_readers(sched, now_us, forget, abort);
     st = kvpool_erase(sched->pool, key, forget->erasure, &found);
-    if (st == ST_NOT_FOUND && forget->readers > 0) {
-        st = ST_OK; /* they would bring it */
+    if (st == ST_NOT_FOUND && (forget->readers > 0 || kvpool_erasing(sched->pool, key) > 0)) {
+        st = ST_OK; /* they would bring it; or another Forget has it, and is not done */
     }
     if (st != ST_OK) {
         bool had_readers = forget->told.readers_aborted > 0;

@@ -285,6 +285,40 @@ START_TEST(with_abort_those_that_run_and_those_that_wait_end)
 }
 END_TEST
 
+START_TEST(a_document_that_is_being_erased_may_be_forgotten_again_and_both_wait_for_it)
+{
+    struct world *world = new_world(1, 0);
+
+    have_document(world);
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_OK); /* nothing is overwritten yet */
+    ck_assert_uint_eq(world_erased(world), 0);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 2);
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_NOT_FOUND);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(a_second_copy_is_forgotten_with_its_document)
+{
+    struct world *world = new_world(1, 1.0);
+    uint64_t found;
+
+    have_document(world);
+    found = ask(world, 1, 1);
+    while (!world_get(world, found)->is_ended || world_pool(world).documents < 2) {
+        ck_assert(world_step(world, 0));
+    }
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
+    ck_assert_uint_eq(world_pool(world).documents, 0);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_uint_eq(world_pool(world).documents, 0);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_begins_again,
            who_has_answered_from_it_ends_with_an_error,
            with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alone,
@@ -293,4 +327,6 @@ CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_b
            a_found_document_is_computed_again_and_the_copy_leaves_no_trace,
            one_that_is_not_what_it_should_be_goes, a_request_takes_the_blocks_of_a_second_copy,
            without_abort_a_forgotten_document_ends_no_request,
-           with_abort_those_that_run_and_those_that_wait_end)
+           with_abort_those_that_run_and_those_that_wait_end,
+           a_document_that_is_being_erased_may_be_forgotten_again_and_both_wait_for_it,
+           a_second_copy_is_forgotten_with_its_document)
