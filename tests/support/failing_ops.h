@@ -17,8 +17,8 @@ void failing_ops_break(struct ops *ops, uint32_t calls);
 /* What would fail sends this process the signal instead, once; all goes well if it lives on. */
 void failing_ops_raise(int signo);
 
-/* What would fail first waits, once, until somebody opens the FIFO to write: what went before has all
- * the time that it takes to reach others.  The path stays the caller's and outlives the device. */
+/* What would fail first waits, once, until somebody opens the FIFO to write: what went before has
+ * all the time that it takes to reach others.  The path stays the caller's, valid all the while. */
 void failing_ops_hold(const char *fifo);
 
 #endif
