@@ -226,7 +226,7 @@ calls_next_lost(const struct calls *calls)
          node = htab_next(&calls->ids, node)) {
         struct call *call = HTAB_ENTRY(node, struct call, by_id);
 
-        if (call->is_lost) {
+        if (call->is_lost && !call->is_in_hand) {
             return call;
         }
     }

@@ -37,6 +37,7 @@ struct call {
     bool is_scheduled;        /* the scheduler has it; before, ingest */
     uint32_t texts_forgotten; /* of Forget */
     bool is_lost;             /* its client is gone: to be cancelled */
+    bool is_in_hand;          /* by whoever works for it now, so not before he is done */
     struct htab_node by_key;
     uint8_t retry_key[CALLS_RETRY_KEY_MAX]; /* RequestHeader.retry_key */
     uint8_t retry_key_length;               /* 0: none */
@@ -69,7 +70,7 @@ struct call *calls_find_of(const struct calls *calls, const struct address *addr
 uint32_t calls_lose_connection(struct calls *calls, enum router_socket socket, int connection);
 uint32_t calls_lose_client(struct calls *calls, const struct address *address);
 
-/* Any call that is marked, or NULL. */
+/* Any call that is marked and in nobody's hand, or NULL. */
 struct call *calls_next_lost(const struct calls *calls);
 
 /* Any open call, or NULL: to end them all. */

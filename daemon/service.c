@@ -38,6 +38,19 @@ reply_empty(struct kvasird *d, struct call *call, enum status st)
     }
 }
 
+/* While a call is in hand, what is sent to its client may fail, and all calls of a client that is
+ * gone are closed (deliver): this one only now. */
+static void
+let_go(struct kvasird *d, uint64_t id)
+{
+    struct call *call = calls_find(d->calls, id);
+
+    if (call != NULL) { /* not answered yet */
+        call->is_in_hand = false;
+    }
+    deliver(d);
+}
+
 /* --- what ingest brings back ------------------------------------------------------------------ */
 
 const char *
@@ -205,12 +218,14 @@ take_job(struct kvasird *d, struct ingest_job *job)
         return;
     }
     call->trace.read_us = clock_now_us();
+    call->is_in_hand = true;
     switch (job->method) {
     case METHOD_GENERATE: submit(d, call, &job->reading.prompt, job->reading.priority); break;
     case METHOD_TOKENIZE: reply_tokenize(d, call, &job->reading.prompt); break;
     case METHOD_REGISTER: reply_register(d, call, &job->reading); break;
     default: reply_probe(d, call, &job->reading.prompt); break;
     }
+    let_go(d, job->call);
 }
 
 void
@@ -492,6 +507,20 @@ may_call(struct kvasird *d, const struct message *message, const Kvasir__V1__Req
     return false;
 }
 
+static void
+set_times(const struct kvasird *d, struct call *call, const struct method *method,
+          uint64_t timeout_ms)
+{
+    bool has_end = timeout_ms > 0 || method->id != METHOD_EVENTS; /* that one listens */
+
+    call->method = method->id;
+    call->arrival_us = clock_now_us();
+    call->deadline_us =
+        has_end
+            ? call->arrival_us + (timeout_ms > 0 ? timeout_ms : d->options.request_timeout) * 1000
+            : UINT64_MAX;
+}
+
 void
 service_message(struct kvasird *d, const struct message *message)
 {
@@ -500,7 +529,6 @@ service_message(struct kvasird *d, const struct message *message)
     const struct method *method;
     const char *tenant = "";
     struct call *call;
-    uint64_t timeout_ms;
     enum status st;
 
     wire_arena_reset(d->arena);
@@ -524,21 +552,19 @@ service_message(struct kvasird *d, const struct message *message)
         deliver(d);
         return;
     }
+    uint64_t id = call->id;
+
+    call->is_in_hand = true;
     (void)snprintf(call->tenant, sizeof(call->tenant), "%s", tenant);
-    if (header->has_retry_key
-        && (st = calls_set_retry_key(d->calls, call, header->retry_key.data, header->retry_key.len))
-               != ST_OK) {
+    st = header->has_retry_key
+             ? calls_set_retry_key(d->calls, call, header->retry_key.data, header->retry_key.len)
+             : ST_OK;
+    if (st == ST_OK) {
+        deliver(d); /* an earlier attempt of the same call ends before this one begins */
+        set_times(d, call, method, header->timeout_ms);
+        start_call(d, call, message);
+    } else {
         service_reply_status(d, call, st, status_detail());
-        deliver(d);
-        return;
     }
-    deliver(d); /* an earlier attempt of the same call ends before this one begins */
-    timeout_ms = header->timeout_ms > 0 ? header->timeout_ms : d->options.request_timeout;
-    call->method = method->id;
-    call->arrival_us = clock_now_us();
-    call->deadline_us = header->timeout_ms == 0 && method->id == METHOD_EVENTS
-                            ? UINT64_MAX /* it has no end of its own */
-                            : call->arrival_us + timeout_ms * 1000;
-    start_call(d, call, message);
-    deliver(d);
+    let_go(d, id);
 }

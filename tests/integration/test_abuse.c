@@ -17,9 +17,12 @@
 
 #include "kvasir/v1/wire.pb-c.h"
 
-#define CHECK_METHOD "/kvasir.v1.Health/Check"
-#define FLOOD        20000 /* calls whose answers nobody reads; kvasird keeps 4096 for a client */
-#define STRANGERS    20
+#define CHECK_METHOD    "/kvasir.v1.Health/Check"
+#define CANCEL_METHOD   "/kvasir.v1.Rag/Cancel"
+#define GENERATE_METHOD "/kvasir.v1.Rag/Generate"
+#define WAITING         400   /* calls, so that those before them have come to the queue */
+#define FLOOD           20000 /* answers that nobody reads; kvasird keeps 4096 for a client */
+#define STRANGERS       20
 
 static const struct asking_doc document = {50, 1};
 static const struct question question = {.docs = &document, .doc_count = 1, .max_tokens = 20};
@@ -30,17 +33,32 @@ struct rude {
     void *context, *socket;
 };
 
+static void
+rude_connect(const struct rude *rude, struct host *host)
+{
+    char url[ENDPOINT_URL_MAX];
+
+    ck_assert_int_eq(endpoint_url(host_dir(host), ENDPOINT_CLIENT, url), ST_OK);
+    ck_assert_int_eq(zmq_connect(rude->socket, url), 0);
+}
+
 static struct rude
-rude_open(struct host *host)
+rude_new(void)
 {
     struct rude rude = {.context = zmq_ctx_new()};
-    char url[ENDPOINT_URL_MAX];
 
     rude.socket = zmq_socket(rude.context, ZMQ_DEALER);
     ck_assert_int_eq(frames_configure(rude.socket, ZMQ_DEALER, 2 * FLOOD, WIRE_CLIENT_BYTES_MAX),
                      ST_OK);
-    ck_assert_int_eq(endpoint_url(host_dir(host), ENDPOINT_CLIENT, url), ST_OK);
-    ck_assert_int_eq(zmq_connect(rude.socket, url), 0);
+    return rude;
+}
+
+static struct rude
+rude_open(struct host *host)
+{
+    struct rude rude = rude_new();
+
+    rude_connect(&rude, host);
     return rude;
 }
 
@@ -225,6 +243,50 @@ START_TEST(a_client_that_reads_no_answer_holds_up_nobody)
 }
 END_TEST
 
+/* The end of a call that is cancelled is the first message too many for who reads nothing, or the
+ * answer to the Cancel is; a message more before them makes it the other one. */
+static void
+cancel_without_reading(struct host *host, bool is_odd)
+{
+    struct rude rude = rude_new();
+    uint8_t cancel[1 + 10] = {1 << 3}; /* request_id = */
+    const struct frame nothing = {"", 0};
+    int hwm = 1;
+
+    ck_assert_int_eq(zmq_setsockopt(rude.socket, ZMQ_RCVHWM, &hwm, sizeof(hwm)), 0);
+    rude_connect(&rude, host);
+    if (is_odd) {
+        send_call(&rude, WIRE_VERSION, CHECK_METHOD, 2 * FLOOD, nothing);
+    }
+    for (uint64_t id = 1; id <= FLOOD; id++) {
+        size_t length = 1;
+
+        send_call(&rude, WIRE_VERSION, GENERATE_METHOD, id, (struct frame){"\x1a\1\1", 3});
+        if (id <= WAITING) {
+            continue;
+        }
+        for (uint64_t rest = id - WAITING; length == 1 || rest > 0; rest >>= 7) {
+            cancel[length++] = (uint8_t)((rest & 0x7f) | (rest > 0x7f ? 0x80 : 0));
+        }
+        send_call(&rude, WIRE_VERSION, CANCEL_METHOD, FLOOD + id, (struct frame){cancel, length});
+    }
+    rude_close(&rude);
+}
+
+START_TEST(a_client_that_cancels_and_reads_nothing_hurts_nobody)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 0});
+    struct answer answer;
+
+    for (int i = 0; i < 6; i++) {
+        cancel_without_reading(host, i % 2 == 1);
+    }
+    (void)host_add_worker(host);
+    ask_ok(host, &question, &answer);
+    host_stop(&host);
+}
+END_TEST
+
 /* SIGTERM: what runs is finished, what comes then is refused, and the end is a good one. */
 START_TEST(a_daemon_that_is_told_to_stop_finishes_what_runs_and_refuses_what_is_new)
 {
@@ -255,4 +317,5 @@ END_TEST
 CHECK_MAIN("abuse", what_is_no_request_is_refused_by_name_or_dropped,
            half_frames_and_absurd_lengths_leave_nothing,
            a_client_that_reads_no_answer_holds_up_nobody,
+           a_client_that_cancels_and_reads_nothing_hurts_nobody,
            a_daemon_that_is_told_to_stop_finishes_what_runs_and_refuses_what_is_new)

@@ -66,5 +66,23 @@ START_TEST(a_key_without_bytes_or_with_too_many_is_refused)
 }
 END_TEST
 
-CHECK_MAIN("calls", a_retry_ends_the_earlier_attempt_and_nobody_else,
+START_TEST(who_works_for_a_call_of_a_lost_client_still_has_it)
+{
+    struct calls *calls;
+
+    ck_assert_int_eq(calls_new(&calls), ST_OK);
+    struct call *call = open_call(calls, 1, NULL);
+
+    call->is_in_hand = true;
+    ck_assert_uint_eq(calls_lose_client(calls, &call->address), 1);
+    ck_assert(call->is_lost);
+    ck_assert_ptr_null(calls_next_lost(calls));
+    call->is_in_hand = false;
+    ck_assert_ptr_eq(calls_next_lost(calls), call);
+    calls_destroy(&calls);
+}
+END_TEST
+
+CHECK_MAIN("calls", who_works_for_a_call_of_a_lost_client_still_has_it,
+           a_retry_ends_the_earlier_attempt_and_nobody_else,
            a_key_without_bytes_or_with_too_many_is_refused)
