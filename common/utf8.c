@@ -44,29 +44,101 @@ utf8_next(const char *text, size_t length, enum utf8_part *part_out)
     return bytes;
 }
 
-size_t
-utf8_check(const char *text, size_t length)
+/* ---- many bytes at once ---------------------------------------------------------------------- */
+
+/* What may come next.  A state is a number of bits: each byte's entry of `steps` holds, at the bits
+ * of every state, the state that follows.  So a byte is one load and one shift, whatever the text
+ * is, where branches on its lengths cost 2 to 3 times as much. */
+enum state {
+    STATE_BAD = 0, /* where all entries are 0, so nothing leads out of it */
+    STATE_ANY = 6, /* between two sequences */
+    STATE_1 = 12,  /* 1 to 3 bytes of 80 to BF are to come */
+    STATE_2 = 18,
+    STATE_3 = 24,
+    STATE_E0 = 30, /* the second byte after this lead, whose range is smaller */
+    STATE_ED = 36,
+    STATE_F0 = 42,
+    STATE_F4 = 48,
+    STATE_BITS = 63
+};
+
+#define STEP(from, to) ((uint64_t)(to) << (from))
+#define LEAD(to)       STEP(STATE_ANY, to)
+#define TAIL           (STEP(STATE_1, STATE_ANY) | STEP(STATE_2, STATE_1) | STEP(STATE_3, STATE_2))
+#define TWO(step)      (step), (step)
+#define FOUR(step)     TWO(step), TWO(step)
+#define EIGHT(step)    FOUR(step), FOUR(step)
+#define SIXTEEN(step)  EIGHT(step), EIGHT(step)
+#define MANY(step)     SIXTEEN(step), SIXTEEN(step)
+
+static const uint64_t steps[256] = {
+    [0x00] = MANY(LEAD(STATE_ANY)),
+    [0x20] = MANY(LEAD(STATE_ANY)),
+    [0x40] = MANY(LEAD(STATE_ANY)),
+    [0x60] = MANY(LEAD(STATE_ANY)),
+    [0x80] = SIXTEEN(TAIL | STEP(STATE_ED, STATE_1) | STEP(STATE_F4, STATE_2)),
+    [0x90] = SIXTEEN(TAIL | STEP(STATE_ED, STATE_1) | STEP(STATE_F0, STATE_2)),
+    [0xA0] = MANY(TAIL | STEP(STATE_E0, STATE_1) | STEP(STATE_F0, STATE_2)),
+    [0xC2] = TWO(LEAD(STATE_1)),
+    [0xC4] = FOUR(LEAD(STATE_1)),
+    [0xC8] = EIGHT(LEAD(STATE_1)),
+    [0xD0] = SIXTEEN(LEAD(STATE_1)),
+    [0xE0] = LEAD(STATE_E0),
+    [0xE1] = FOUR(LEAD(STATE_2)),
+    [0xE5] = EIGHT(LEAD(STATE_2)),
+    [0xED] = LEAD(STATE_ED),
+    [0xEE] = TWO(LEAD(STATE_2)),
+    [0xF0] = LEAD(STATE_F0),
+    [0xF1] = LEAD(STATE_3),
+    [0xF2] = TWO(LEAD(STATE_3)),
+    [0xF4] = LEAD(STATE_F4),
+};
+
+/* The bits above a state are left to lie until the end: the shift does not look at them. */
+static uint64_t
+step(uint64_t state, const char *text, size_t length)
 {
-    size_t at = 0;
+    for (size_t i = 0; i < length; i++) {
+        state = steps[(uint8_t)text[i]] >> (state & STATE_BITS);
+    }
+    return state & STATE_BITS;
+}
 
-    while (at < length) {
-        enum utf8_part part;
-        uint64_t eight;
+/* The first bad part of what is known to have one behind `at`, where a sequence begins. */
+static size_t
+find_bad(const char *text, size_t length, size_t at)
+{
+    enum utf8_part part = UTF8_WHOLE;
 
-        if (length - at >= sizeof(eight)) {
-            memcpy(&eight, text + at, sizeof(eight));
-            if ((eight & 0x8080808080808080u) == 0) {
-                at += sizeof(eight);
-                continue;
-            }
-        }
+    for (;;) {
         size_t bytes = utf8_next(text + at, length - at, &part);
+
         if (part != UTF8_WHOLE) {
             return at;
         }
         at += bytes;
     }
-    return length;
+}
+
+size_t
+utf8_check(const char *text, size_t length)
+{
+    uint64_t state = STATE_ANY;
+    size_t at = 0, good = 0; /* a sequence begins at `good`, and all before is well-formed */
+    uint64_t words[2];
+
+    for (; length - at >= sizeof(words) && state != STATE_BAD; at += sizeof(words)) {
+        if (state == STATE_ANY) {
+            good = at;
+            memcpy(words, text + at, sizeof(words));
+            if (((words[0] | words[1]) & 0x8080808080808080u) == 0) {
+                continue;
+            }
+        }
+        state = step(state, text + at, sizeof(words));
+    }
+    state = step(state, text + at, length - at);
+    return state == STATE_ANY ? length : find_bad(text, length, good);
 }
 
 uint32_t

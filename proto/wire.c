@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "common/utf8.h"
 
 #define ARENA_ALIGN       16u
 #define ARENA_CHUNK_FIRST (64u << 10) /* kept over a reset */
@@ -155,30 +156,11 @@ read_varint(struct cursor *cursor, uint64_t *value_out)
     return false;
 }
 
+/* Two passes, both of many bytes at a time. */
 bool
 wire_is_text(const void *bytes, size_t length)
 {
-    const uint8_t *at = bytes;
-    const uint8_t *end = at + length;
-
-    while (at < end) {
-        uint8_t lead = *at++;
-        size_t tail = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
-        /* The second byte's range shuts out overlong forms, surrogates and beyond U+10FFFF. */
-        uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-        uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-
-        if (lead == 0 || (lead >= 0x80 && lead < 0xc2) || lead > 0xf4
-            || (size_t)(end - at) < tail) {
-            return false;
-        }
-        for (size_t i = 0; i < tail; i++, at++) {
-            if (*at < (i == 0 ? low : 0x80) || *at > (i == 0 ? high : 0xbf)) {
-                return false;
-            }
-        }
-    }
-    return true;
+    return length == 0 || (memchr(bytes, 0, length) == NULL && utf8_check(bytes, length) == length);
 }
 
 static enum status check_message(const ProtobufCMessageDescriptor *type, struct cursor cursor);

@@ -94,6 +94,66 @@ START_TEST(a_check_names_the_first_bad_byte_at_any_place)
 }
 END_TEST
 
+/* In `length` bytes the first that utf8_next does not call whole. */
+static size_t
+first_bad(const char *text, size_t length)
+{
+    size_t at = 0;
+    enum utf8_part part;
+
+    while (at < length) {
+        size_t bytes = utf8_next(text + at, length - at, &part);
+
+        if (part != UTF8_WHOLE) {
+            break;
+        }
+        at += bytes;
+    }
+    return at;
+}
+
+static uint64_t
+draw(uint64_t *seed, uint64_t count)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (*seed >> 33) % count;
+}
+
+/* Code points of every length, most of them ASCII or most not; then up to two bytes are others. */
+START_TEST(a_check_of_long_text_ends_where_a_look_at_each_sequence_ends)
+{
+    uint64_t seed = test_seed();
+    size_t good = 0, texts = SCENE(200000, 40000);
+
+    for (size_t n = 0; n < texts; n++) {
+        char text[200];
+        uint64_t ascii = draw(&seed, 2) == 0 ? 97 : 20;
+        size_t length = 0, wanted = draw(&seed, sizeof(text) - 4);
+
+        while (length < wanted) {
+            uint32_t limits[] = {0x80, 0x800, 0xD800, 0x110000};
+            uint32_t limit = draw(&seed, 100) < ascii ? 0x80 : limits[draw(&seed, 4)];
+
+            length += utf8_encode((uint32_t)draw(&seed, limit), text + length);
+        }
+        for (uint64_t k = draw(&seed, 3); k > 0 && length > 0; k--) {
+            text[draw(&seed, length)] = (char)draw(&seed, 256);
+        }
+        char *exact = memcpy(malloc(length == 0 ? 1 : length), text,
+                             length); /* the sanitizers see one beyond */
+
+        if (utf8_check(exact, length) != first_bad(text, length)) {
+            ck_abort_msg("text %zu of %zu bytes: %zu, not %zu", n, length,
+                         utf8_check(exact, length), first_bad(text, length));
+        }
+        good += first_bad(text, length) == length;
+        free(exact);
+    }
+    ck_assert(good > texts / 10 && good < texts - texts / 10);
+}
+END_TEST
+
 CHECK_MAIN("utf8", every_code_point_goes_there_and_back, nothing_else_is_well_formed,
            a_bad_part_is_as_long_as_the_standard_says,
-           a_check_names_the_first_bad_byte_at_any_place)
+           a_check_names_the_first_bad_byte_at_any_place,
+           a_check_of_long_text_ends_where_a_look_at_each_sequence_ends)

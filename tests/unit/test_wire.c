@@ -185,6 +185,161 @@ START_TEST(a_string_that_c_would_cut_or_that_is_not_utf8_is_refused)
 }
 END_TEST
 
+/* Whether `length` bytes are text, as slowly and plainly as it can be said. */
+static bool
+is_text_naive(const uint8_t *bytes, size_t length)
+{
+    static const uint32_t smallest[] = {1, 0x80, 0x800, 0x10000};
+
+    for (size_t at = 0; at < length;) {
+        uint8_t lead = bytes[at++];
+        size_t more = lead < 0x80             ? 0
+                      : (lead & 0xe0) == 0xc0 ? 1
+                      : (lead & 0xf0) == 0xe0 ? 2
+                      : (lead & 0xf8) == 0xf0 ? 3
+                                              : SIZE_MAX;
+        uint32_t code_point = more == 0 ? lead : lead & (0x3fu >> (more & 3));
+
+        if (more > length - at) {
+            return false;
+        }
+        for (size_t i = 0; i < more; i++, at++) {
+            if ((bytes[at] & 0xc0) != 0x80) {
+                return false;
+            }
+            code_point = code_point << 6 | (bytes[at] & 0x3f);
+        }
+        if (code_point < smallest[more] || code_point > 0x10ffff
+            || (code_point >= 0xd800 && code_point <= 0xdfff)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Asks with the text at an address of every remainder by 16, and nothing behind it. */
+static bool
+is_text_anywhere(const void *text, size_t length)
+{
+    bool is_text = is_text_naive(text, length);
+
+    for (size_t shift = 0; shift < 16; shift++) {
+        uint8_t *storage = mem_zalloc(shift + length, 1);
+
+        memcpy(storage + shift, text, length);
+        if (wire_is_text(storage + shift, length) != is_text) {
+            ck_abort_msg("%zu bytes at remainder %zu: %s", length, shift,
+                         is_text ? "text, and refused" : "no text, and taken");
+        }
+        mem_free(storage);
+    }
+    return is_text;
+}
+
+/* Long ASCII, as most text is, is looked at many bytes at once: a part of another kind inside it
+ * must be seen wherever it lies. */
+START_TEST(a_bad_part_inside_plain_text_is_refused_at_every_place)
+{
+    static const struct {
+        const char *part;
+        size_t length;
+        bool is_text;
+    } cases[] = {
+        {"y", 1, true},
+        {"\x01", 1, true},
+        {"\x7f", 1, true},
+        {"\0", 1, false},
+        {"\xc2\x80", 2, true},
+        {"\xc3\x80\xc3\xbf", 4, true},
+        {"\xe0\xa0\x80", 3, true},
+        {"\xed\x9f\xbf", 3, true}, /* U+D7FF */
+        {"\xee\x80\x80", 3, true},
+        {"\xf0\x90\x80\x80", 4, true},
+        {"\xf4\x8f\xbf\xbf", 4, true}, /* U+10FFFF */
+        {"\x80", 1, false},            /* the middle of a sequence, alone */
+        {"\xbf", 1, false},
+        {"\xc3\xa9\x80", 3, false},
+        {"\xc0\x80", 2, false},         /* overlong NUL */
+        {"\xc1\xbf", 2, false},         /* overlong */
+        {"\xe0\x9f\xbf", 3, false},     /* overlong */
+        {"\xf0\x8f\xbf\xbf", 4, false}, /* overlong */
+        {"\xed\xa0\x80", 3, false},     /* surrogates */
+        {"\xed\xbf\xbf", 3, false},
+        {"\xed\xa0\x80\xed\xb0\x80", 6, false},
+        {"\xf4\x90\x80\x80", 4, false}, /* beyond U+10FFFF */
+        {"\xf5\x80\x80\x80", 4, false},
+        {"\xf8\x88\x80\x80\x80", 5, false},
+        {"\xfe", 1, false},
+        {"\xff", 1, false},
+        {"\xc3", 1, false}, /* cut short, by plain text or by the end */
+        {"\xe2\x82", 2, false},
+        {"\xf0\x9f\x98", 3, false},
+    };
+    char text[80];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t at = 0; at + cases[i].length <= sizeof(text); at++) {
+            memset(text, 'x', sizeof(text));
+            memcpy(text + at, cases[i].part, cases[i].length);
+            bool is_text = is_text_anywhere(text, sizeof(text));
+            bool ends_so = is_text_anywhere(text, at + cases[i].length);
+
+            ck_assert_msg(is_text == cases[i].is_text && ends_so == cases[i].is_text,
+                          "case %zu at %zu", i, at);
+        }
+    }
+}
+END_TEST
+
+START_TEST(every_cut_of_a_long_sequence_at_the_end_is_refused)
+{
+    static const char *const whole[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+    char text[80];
+
+    for (size_t length = 1; length < 70; length++) {
+        for (size_t i = 0; i < 3; i++) {
+            memset(text, 'x', sizeof(text));
+            memcpy(text + length, whole[i], i + 2);
+            for (size_t cut = 0; cut <= i + 2; cut++) {
+                ck_assert_int_eq(is_text_anywhere(text, length + cut), cut == 0 || cut == i + 2);
+            }
+        }
+    }
+}
+END_TEST
+
+/* Sequences of all lengths, few or many in ASCII, a byte or two of which are then anything. */
+START_TEST(what_is_text_is_what_a_plain_reading_says_on_random_bytes)
+{
+    static const char *const parts[] = {"\xc3\xa9",     "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+                                        "\xed\x9f\xbf", "\xe0\xa0\x80", "\xf4\x8f\xbf\xbf"};
+    uint64_t rng = test_seed();
+    size_t texts = 0, count = SCENE(20000, 4000);
+
+    for (size_t n = 0; n < count; n++) {
+        uint8_t bytes[160];
+        size_t length = 0, wanted = random_next(&rng) % (sizeof(bytes) - 4);
+        uint64_t plain = random_next(&rng) % 2 == 0 ? 98 : 30;
+
+        while (length < wanted) {
+            const char *part = parts[random_next(&rng) % 6];
+
+            if (random_next(&rng) % 100 < plain) {
+                bytes[length++] = (uint8_t)(1 + random_next(&rng) % 127);
+            } else {
+                memcpy(bytes + length, part, strlen(part));
+                length += strlen(part);
+            }
+        }
+        for (uint64_t k = random_next(&rng) % 3; k > 0 && length > 0; k--) {
+            bytes[random_next(&rng) % length] = (uint8_t)random_next(&rng);
+        }
+        texts += is_text_anywhere(bytes, length);
+    }
+    ck_assert(texts > count / 10 && texts < count - count / 10);
+}
+END_TEST
+
 START_TEST(every_failed_allocation_is_a_status_and_leaks_nothing)
 {
     static char text[200 << 10]; /* larger than the first chunk */
@@ -387,6 +542,9 @@ CHECK_MAIN("wire", random_messages_of_every_type_come_back_equal,
            a_frame_longer_than_its_cap_is_refused_with_both_sizes,
            a_step_with_many_small_results_fits_the_budget,
            a_string_that_c_would_cut_or_that_is_not_utf8_is_refused,
+           a_bad_part_inside_plain_text_is_refused_at_every_place,
+           every_cut_of_a_long_sequence_at_the_end_is_refused,
+           what_is_text_is_what_a_plain_reading_says_on_random_bytes,
            every_failed_allocation_is_a_status_and_leaks_nothing, no_message_type_contains_itself,
            every_message_of_the_schema_is_tested_here, no_field_is_named_like_a_c_keyword,
            the_method_table_and_services_proto_say_the_same,
