@@ -219,13 +219,18 @@ fill_request(Kvasir__V1__Assign *assign, struct assign_parts *parts,
     assign->ignore_end = session->prompt.sampling.ignore_end;
 }
 
+/* `body` is what `which` names: every member of the union is a pointer to a message. */
 static void
 send_to_worker(struct kvasird *d, const struct sched_action *action,
-               Kvasir__V1__DaemonMessage *message)
+               Kvasir__V1__DaemonMessage__BodyCase which, void *body)
 {
-    message->has_incarnation = true;
-    message->incarnation = action->incarnation;
-    if (wire_pack(&d->payload, &message->base) == ST_OK) {
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+
+    message.has_incarnation = true;
+    message.incarnation = action->incarnation;
+    message.body_case = which;
+    message.assign = body;
+    if (wire_pack(&d->payload, &message.base) == ST_OK) {
         peers_send(d, action->worker, action->incarnation);
         return;
     }
@@ -237,7 +242,6 @@ send_to_worker(struct kvasird *d, const struct sched_action *action,
 static void
 send_assign(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
     struct assign_parts parts = {0};
 
@@ -257,9 +261,7 @@ send_assign(struct kvasird *d, const struct sched_action *action)
         if (!action->is_builds_only) {
             fill_request(&assign, &parts, action);
         }
-        message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
-        message.assign = &assign;
-        send_to_worker(d, action, &message);
+        send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN, &assign);
     } else {
         d->peers[action->worker].is_lost = true;
     }
@@ -272,31 +274,25 @@ send_assign(struct kvasird *d, const struct sched_action *action)
 static void
 send_grant(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Grant grant = KVASIR__V1__GRANT__INIT;
 
     grant.has_request = true;
     grant.request = action->request;
     grant.n_block_ids = action->block_count;
     grant.block_ids = borrow_ids(action->blocks);
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT;
-    message.grant = &grant;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT, &grant);
 }
 
 static void
 send_stop(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Stop stop = KVASIR__V1__STOP__INIT;
 
     stop.has_request = action->kept == 0;
     stop.request = action->request;
     stop.has_kept = action->kept != 0;
     stop.kept = action->kept;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP;
-    message.stop = &stop;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_STOP, &stop);
     log_debug("request_stopped", "request=%llu kept=%llu worker=%u state=%s",
               (unsigned long long)action->request, (unsigned long long)action->kept, action->worker,
               action->session == NULL ? "kept" : session_state_name(action->session->state));
@@ -305,20 +301,16 @@ send_stop(struct kvasird *d, const struct sched_action *action)
 static void
 send_stop_build(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__StopBuild stop = KVASIR__V1__STOP_BUILD__INIT;
 
     stop.has_build = true;
     stop.build = action->build;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
-    message.stop_build = &stop;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD, &stop);
 }
 
 static void
 send_spill(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Spill spill = KVASIR__V1__SPILL__INIT;
 
     spill.has_spill = true;
@@ -328,15 +320,12 @@ send_spill(struct kvasird *d, const struct sched_action *action)
     spill.n_block_ids = spill.n_host_block_ids = action->block_count;
     spill.block_ids = borrow_ids(action->blocks);
     spill.host_block_ids = borrow_ids(action->places);
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL;
-    message.spill = &spill;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL, &spill);
 }
 
 static void
 send_check(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Check check = KVASIR__V1__CHECK__INIT;
 
     check.has_check = true;
@@ -347,15 +336,12 @@ send_check(struct kvasird *d, const struct sched_action *action)
     check.twin_block_ids = borrow_ids(action->twins);
     check.has_n_tokens = true;
     check.n_tokens = action->n_tokens;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK;
-    message.check = &check;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK, &check);
 }
 
 static void
 send_erase(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
 
     erase.has_erase = true;
@@ -367,22 +353,17 @@ send_erase(struct kvasird *d, const struct sched_action *action)
         erase.n_block_ids = action->block_count;
         erase.block_ids = borrow_ids(action->blocks);
     }
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
-    message.erase = &erase;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE, &erase);
 }
 
 static void
 send_probe(struct kvasird *d, const struct sched_action *action)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Probe probe = KVASIR__V1__PROBE__INIT;
 
     probe.has_probe = true;
     probe.probe = action->build;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE;
-    message.probe = &probe;
-    send_to_worker(d, action, &message);
+    send_to_worker(d, action, KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE, &probe);
 }
 
 /* Whoever watches the log, or kvasir_docs_damaged_total, should look at the machine's memory. */

@@ -194,7 +194,6 @@ build(struct rig *rig, struct rig_doc *doc, bool has_company)
 static void
 check(struct rig *rig, uint64_t id, uint32_t *blocks, uint32_t *twins)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Check wire = KVASIR__V1__CHECK__INIT;
 
     wire.check = id;
@@ -203,9 +202,7 @@ check(struct rig *rig, uint64_t id, uint32_t *blocks, uint32_t *twins)
     wire.twin_block_ids = twins;
     wire.n_twin_block_ids = twins == NULL ? 0 : DOC_BLOCKS;
     wire.n_tokens = DOC;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK;
-    message.check = &wire;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK, &wire);
     while (rig->checked.check != id) {
         ck_assert(rig_step(rig) || engine_has_upkeep(rig->engine));
     }

@@ -151,7 +151,6 @@ rig_add_host(struct rig *rig, uint32_t places)
 void
 rig_spill(struct rig *rig, uint64_t id, const uint32_t *blocks, const uint32_t *places, uint32_t n)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Spill spill = KVASIR__V1__SPILL__INIT;
 
     spill.has_spill = true;
@@ -159,9 +158,7 @@ rig_spill(struct rig *rig, uint64_t id, const uint32_t *blocks, const uint32_t *
     spill.n_block_ids = spill.n_host_block_ids = n;
     spill.block_ids = unconst(blocks);
     spill.host_block_ids = unconst(places);
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL;
-    message.spill = &spill;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_SPILL, &spill);
 }
 
 void
@@ -228,9 +225,13 @@ rig_blocks(struct rig *rig, uint32_t n_tokens)
 }
 
 void
-rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message)
+rig_send(struct rig *rig, Kvasir__V1__DaemonMessage__BodyCase which, void *body)
 {
-    CHECKED(engine_apply(rig->engine, message));
+    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
+
+    message.body_case = which;
+    message.assign = body; /* every member of the union is a pointer to a message */
+    CHECKED(engine_apply(rig->engine, &message));
 }
 
 static void
@@ -310,7 +311,6 @@ fill_documents(const struct rig *rig, const struct rig_request *request,
 void
 rig_assign(struct rig *rig, const struct rig_request *request)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Assign assign = KVASIR__V1__ASSIGN__INIT;
     Kvasir__V1__Sampling sampling;
     size_t room = request->n_docs + 1;
@@ -362,9 +362,7 @@ rig_assign(struct rig *rig, const struct rig_request *request)
     assign.own_document_tokens = request->own_document_tokens;
     assign.is_background = request->is_background;
     assign.arrival_order = request->order != 0 ? request->order : request->id;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN;
-    message.assign = &assign;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_ASSIGN, &assign);
     if (request->own_ids == NULL) {
         mem_free(assign.own_block_ids);
     }
@@ -377,65 +375,50 @@ rig_assign(struct rig *rig, const struct rig_request *request)
 void
 rig_grant(struct rig *rig, uint64_t request, uint32_t n_blocks)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Grant grant = KVASIR__V1__GRANT__INIT;
 
     grant.request = request;
     grant.n_block_ids = n_blocks;
     grant.block_ids = rig_blocks(rig, n_blocks * rig->config.block_tokens);
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT;
-    message.grant = &grant;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT, &grant);
     mem_free(grant.block_ids);
 }
 
 void
 rig_stop(struct rig *rig, uint64_t request)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Stop stop = KVASIR__V1__STOP__INIT;
 
     stop.request = request;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP;
-    message.stop = &stop;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_STOP, &stop);
 }
 
 void
 rig_stop_build(struct rig *rig, uint64_t build)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__StopBuild stop = KVASIR__V1__STOP_BUILD__INIT;
 
     stop.build = build;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD;
-    message.stop_build = &stop;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_STOP_BUILD, &stop);
 }
 
 void
 rig_stop_kept(struct rig *rig, uint64_t kept)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Stop stop = KVASIR__V1__STOP__INIT;
 
     stop.has_kept = true;
     stop.kept = kept;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_STOP;
-    message.stop = &stop;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_STOP, &stop);
 }
 
 void
 rig_reset(struct rig *rig, uint64_t life)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Reset reset = KVASIR__V1__RESET__INIT;
 
     reset.life = life;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_RESET;
-    message.reset = &reset;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_RESET, &reset);
     rig->n_kept = 0;
     rig->n_kept_released = 0;
 }

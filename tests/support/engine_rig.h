@@ -174,8 +174,8 @@ void rig_spill(struct rig *rig, uint64_t spill, const uint32_t *blocks, const ui
  */
 void rig_run_moves(struct rig *rig, uint32_t spills);
 
-/* Any message, with its incarnation; for malformed ones. */
-void rig_send(struct rig *rig, Kvasir__V1__DaemonMessage *message);
+/* Any message, malformed ones too: `body` is what `which` names. */
+void rig_send(struct rig *rig, Kvasir__V1__DaemonMessage__BodyCase which, void *body);
 
 /* KV bytes of n tokens in these blocks, all layers, as one array: [token][layer][K,V][head][d].
  * The caller frees with mem_free. */

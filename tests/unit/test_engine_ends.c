@@ -133,7 +133,6 @@ END_TEST
 START_TEST(a_grant_of_a_block_that_is_not_there_ends_the_request)
 {
     struct rig_config config = rig_defaults();
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Grant grant = KVASIR__V1__GRANT__INIT;
     uint32_t block = 512;
 
@@ -146,9 +145,7 @@ START_TEST(a_grant_of_a_block_that_is_not_there_ends_the_request)
     grant.request = 1;
     grant.n_block_ids = 1;
     grant.block_ids = &block;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT;
-    message.grant = &grant;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_GRANT, &grant);
     rig_run(rig);
     ck_assert_str_ne(rig->heard[1].error, "");
     ck_assert_uint_eq(rig->heard[1].n_released, 1);
@@ -302,13 +299,10 @@ END_TEST
 static void
 probe(struct rig *rig, uint64_t id)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Probe wire = KVASIR__V1__PROBE__INIT;
 
     wire.probe = id;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE;
-    message.probe = &wire;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_PROBE, &wire);
 }
 
 START_TEST(a_probe_is_answered_by_an_idle_worker_unless_its_device_is_broken)

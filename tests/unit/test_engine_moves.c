@@ -204,7 +204,6 @@ END_TEST
 
 START_TEST(after_a_reset_nothing_is_being_copied)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Reset reset = KVASIR__V1__RESET__INIT;
     struct rig_config config = rig_defaults();
     struct abc abc;
@@ -215,9 +214,7 @@ START_TEST(after_a_reset_nothing_is_being_copied)
     for (uint64_t i = 0; i < 20; i++) {
         rig_spill(rig, 8, abc.docs[0].blocks, places, BLOCKS);
     }
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_RESET;
-    message.reset = &reset;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_RESET, &reset);
     memset(rig->host, 0x77, (size_t)PLACES * kv_layout_block_bytes(&rig->layout));
     rig_run(rig);
     for (size_t i = 0; i < PLACES * kv_layout_block_bytes(&rig->layout); i++) {
@@ -230,7 +227,6 @@ END_TEST
 
 START_TEST(places_to_be_erased_are_zero_when_that_is_said)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
     struct rig_config config = rig_defaults();
     uint32_t ids[BLOCKS];
@@ -245,10 +241,8 @@ START_TEST(places_to_be_erased_are_zero_when_that_is_said)
     erase.erase = 99;
     erase.n_host_block_ids = BLOCKS;
     erase.host_block_ids = ids;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
-    message.erase = &erase;
     rig->erased = 0;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE, &erase);
     while (rig->erased != 99) {
         rig_run(rig);
         ck_assert(rig->erased == 99 || sem_wait(&rig->moved) == 0);

@@ -49,7 +49,6 @@ static void
 check(struct rig *rig, uint64_t id, uint32_t *blocks, uint32_t *twins, size_t count,
       uint32_t tokens)
 {
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Check wire = KVASIR__V1__CHECK__INIT;
 
     wire.check = id;
@@ -58,9 +57,7 @@ check(struct rig *rig, uint64_t id, uint32_t *blocks, uint32_t *twins, size_t co
     wire.twin_block_ids = twins;
     wire.n_twin_block_ids = twins == NULL ? 0 : count;
     wire.n_tokens = tokens;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK;
-    message.check = &wire;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_CHECK, &wire);
 }
 
 /* Runs steps until the check is answered. */
@@ -198,7 +195,6 @@ START_TEST(erased_blocks_are_zero_and_their_neighbours_are_not)
     struct rig_config config = rig_defaults();
     struct rig *rig = start(&config);
     struct rig_doc doc = {words, DOC, rig_blocks(rig, DOC), 1, false, 0, {0}};
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
     size_t bytes = kv_layout_block_bytes(&rig->layout);
     char *zeros = mem_zalloc(1, bytes);
@@ -207,9 +203,7 @@ START_TEST(erased_blocks_are_zero_and_their_neighbours_are_not)
     erase.erase = 77;
     erase.block_ids = doc.blocks + 1;
     erase.n_block_ids = 2;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
-    message.erase = &erase;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE, &erase);
     ck_assert(rig_step(rig));
     ck_assert_uint_eq(rig->erased, 77);
     for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -256,7 +250,6 @@ START_TEST(what_names_no_block_is_refused_and_answered_by_nothing)
 {
     struct rig_config config = rig_defaults();
     struct rig *rig = start(&config);
-    Kvasir__V1__DaemonMessage message = KVASIR__V1__DAEMON_MESSAGE__INIT;
     Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
     uint32_t beyond[2] = {0, config.block_count};
 
@@ -267,9 +260,7 @@ START_TEST(what_names_no_block_is_refused_and_answered_by_nothing)
     erase.erase = 1;
     erase.block_ids = beyond;
     erase.n_block_ids = 2;
-    message.body_case = KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE;
-    message.erase = &erase;
-    rig_send(rig, &message);
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE, &erase);
     ck_assert(!rig_step(rig));
     rig_destroy(&rig);
 }
