@@ -252,9 +252,9 @@ docs_add_path(struct docs *docs, const char *path, const char *suffixes)
 
 /* ---- lines of JSON --------------------------------------------------------------------------- */
 
-/* A string member as borrowed text; *text_out stays NULL if it is absent. */
-static enum status
-string_member(json_object *object, const char *name, const char *where, const char **text_out)
+enum status
+docs_string_member(struct json_object *object, const char *name, const char *where,
+                   const char **text_out)
 {
     json_object *value;
 
@@ -281,9 +281,9 @@ add_object(struct docs *docs, json_object *object, const char *where)
     if (!json_object_is_type(object, json_type_object)) {
         return ERR(ST_INVALID, "%s: not a JSON object", where);
     }
-    TRY(string_member(object, "text", where, &text));
-    TRY(string_member(object, "id", where, &id));
-    TRY(string_member(object, "title", where, &title));
+    TRY(docs_string_member(object, "text", where, &text));
+    TRY(docs_string_member(object, "id", where, &id));
+    TRY(docs_string_member(object, "title", where, &title));
     if (text == NULL) {
         return ERR(ST_INVALID, "%s: no \"text\"", where);
     }

@@ -9,6 +9,8 @@
 #include "common/status.h"
 #include "kvasir/v1/rag.pb-c.h"
 
+struct json_object; /* of json-c */
+
 #define DOCS_MAX            4096
 #define DOCS_BYTES_MAX      (16u << 20) /* of one file: a request holds no more in all */
 #define DOCS_JSON_DEPTH_MAX 8
@@ -28,6 +30,11 @@ enum status docs_add_path(struct docs *docs, const char *path, const char *suffi
 enum status docs_add_jsonl(struct docs *docs, const char *path);
 
 void docs_deinit(struct docs *docs);
+
+/* A member of a JSON object as borrowed text; *text_out stays as it is if there is none.  Errors
+ * begin with `where`. */
+enum status docs_string_member(struct json_object *object, const char *name, const char *where,
+                               const char **text_out);
 
 /* Reads a whole text file, "-" for stdin, as UTF-8; the caller frees it with mem_free. */
 enum status docs_read_text(const char *path, char **text_out, size_t *length_out);

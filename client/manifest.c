@@ -8,9 +8,9 @@
 
 #include <json-c/json.h>
 
+#include "client/docs.h"
 #include "common/conf.h"
 #include "common/mem.h"
-#include "proto/wire.h"
 
 #define JSON_DEPTH_MAX 4
 #define TTL_MS_MAX     (366ull * 24 * 3600 * 1000)
@@ -30,18 +30,11 @@ manifest_deinit(struct manifest_document *document)
 static enum status
 take_string(json_object *object, const char *name, const char *where, char **text_out)
 {
-    json_object *value;
+    const char *text = NULL;
 
-    if (!json_object_object_get_ex(object, name, &value)) {
+    TRY(docs_string_member(object, name, where, &text));
+    if (text == NULL) {
         return ST_OK;
-    }
-    if (!json_object_is_type(value, json_type_string)) {
-        return ERR(ST_INVALID, "%s: \"%s\" is not a string", where, name);
-    }
-    const char *text = json_object_get_string(value);
-
-    if (!wire_is_text(text, (size_t)json_object_get_string_len(value))) {
-        return ERR(ST_INVALID, "%s: \"%s\" holds a NUL or is not UTF-8", where, name);
     }
     *text_out = mem_strdup(text);
     return *text_out == NULL ? ERR(ST_NO_MEMORY, "%s: no memory", where) : ST_OK;

@@ -65,6 +65,15 @@ log_level_parse(const char *text)
     return -1;
 }
 
+enum status
+log_level_check(const char *text)
+{
+    if (log_level_parse(text) < 0) {
+        return ERR(ST_INVALID, "log-level %s: it must be error, warn, info, debug or trace", text);
+    }
+    return ST_OK;
+}
+
 void
 log_event(enum log_level level, const char *event, const char *fmt, ...)
 {

@@ -7,6 +7,8 @@
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
+#include "common/status.h"
+
 enum log_level {
     LOG_LEVEL_ERROR, /* we could not do what we must */
     LOG_LEVEL_WARN,  /* odd, going on */
@@ -32,6 +34,9 @@ const char *log_level_name(enum log_level level);
 
 /* Parses "error".."trace"; returns -1 for anything else. */
 int log_level_parse(const char *text);
+
+/* The option "log-level" of every process: ST_INVALID names the levels that there are. */
+enum status log_level_check(const char *text);
 
 #define log_error(...) log_event(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_event(LOG_LEVEL_WARN, __VA_ARGS__)

@@ -248,11 +248,7 @@ options_check(const struct options *o)
         return ERR(ST_INVALID, "worker-liveness %llums: it must be at least twice the heartbeat",
                    (unsigned long long)o->worker_liveness);
     }
-    if (log_level_parse(o->log_level) < 0) {
-        return ERR(ST_INVALID, "log-level %s: it must be error, warn, info, debug or trace",
-                   o->log_level);
-    }
-    return ST_OK;
+    return log_level_check(o->log_level);
 }
 
 enum status

@@ -84,11 +84,7 @@ options_check(const struct options *o)
     if (strcmp(o->metrics_compat, "none") != 0 && strcmp(o->metrics_compat, "vllm") != 0) {
         return ERR(ST_INVALID, "metrics-compat %s: it must be none or vllm", o->metrics_compat);
     }
-    if (log_level_parse(o->log_level) < 0) {
-        return ERR(ST_INVALID, "log-level %s: it must be error, warn, info, debug or trace",
-                   o->log_level);
-    }
-    return ST_OK;
+    return log_level_check(o->log_level);
 }
 
 enum status
