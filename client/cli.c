@@ -114,6 +114,7 @@ print_help(const struct cli *cli, const struct cli_command *command)
                            cli->commands[i].operands);
             printf("  %-30s %s\n", left, cli->commands[i].help);
         }
+        printf("  %-30s %s\n", "completion [bash|zsh]", "print a completion script for a shell");
         printf("\nOptions:\n");
     }
     print_options(cli, command);

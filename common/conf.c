@@ -632,7 +632,8 @@ conf_print_help(struct conf conf, FILE *out)
         print_help_line(option->name, option->type == CONF_BOOL ? NULL : option->value_name,
                         option->help, out);
         print_limits(option, out);
-        if (option->default_text != NULL && option->type != CONF_BOOL) {
+        if (option->default_text != NULL
+            && (option->type != CONF_BOOL || strcmp(option->default_text, "false") != 0)) {
             (void)fprintf(out, " [%s]", option->default_text);
         }
         (void)fputc('\n', out);

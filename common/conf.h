@@ -21,6 +21,9 @@
 
 #include "common/status.h"
 
+/* What a process ends with when its options are wrong. */
+#define CONF_EXIT_USAGE 2
+
 enum conf_type {
     CONF_STRING,   /* char *, owned by the options struct */
     CONF_BOOL,     /* bool; true|false|yes|no|1|0; a bare "--key" means true */

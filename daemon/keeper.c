@@ -25,7 +25,6 @@
 #include "common/log.h"
 #include "common/notify.h"
 
-#define EXIT_USAGE        2
 #define LINES_BYTES_MAX   4096
 #define FDS_ASIDE         (3 + NOTIFY_FDS_MAX) /* out of the way of where they go */
 #define STEADY_US         10000000u            /* a life so long was a good start */
@@ -179,7 +178,7 @@ static void
 take_end(struct keeper *k, int status)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    bool is_usage = code == EXIT_USAGE || code == 127;
+    bool is_usage = code == CONF_EXIT_USAGE || code == 127;
 
     log_info("ended", "program=%s pid=%d code=%d", k->argv[0], (int)k->child, code);
     k->child = 0;
@@ -479,10 +478,7 @@ read_options(struct keeper *k, struct conf conf, int argc, char **argv, int *own
         TRY(conf_read_file(conf, path));
         TRY(conf_parse_args(conf, argc, argv, own_argc_out)); /* the command line wins */
     }
-    if (log_level_parse(k->options.log_level) < 0) {
-        return ERR(ST_INVALID, "--log-level %s: error, warn, info, debug or trace",
-                   k->options.log_level);
-    }
+    TRY(log_level_check(k->options.log_level));
     k->argv = argv + *own_argc_out;
     return ST_OK;
 }
@@ -497,7 +493,7 @@ main(int argc, char **argv)
 
     if (read_options(&k, conf, argc, argv, &own_argc) != ST_OK) {
         (void)fprintf(stderr, "kvasir-keeper: %s\n", status_detail());
-        code = EXIT_USAGE;
+        code = CONF_EXIT_USAGE;
     } else if (conf_scan(own_argc, argv, "help")) {
         print_help(conf);
     } else if (conf_scan(own_argc, argv, "version")) {
@@ -506,7 +502,7 @@ main(int argc, char **argv)
         conf_print_sample(conf, stdout);
     } else if (own_argc == argc) {
         (void)fprintf(stderr, "kvasir-keeper: no program to run; --help says more\n");
-        code = EXIT_USAGE;
+        code = CONF_EXIT_USAGE;
     } else {
         code = run(&k);
     }

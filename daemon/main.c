@@ -20,8 +20,6 @@ extern const char *malloc_conf;
 const char *malloc_conf = "background_thread:true,metadata_thp:auto,dirty_decay_ms:5000,narenas:4";
 #endif
 
-#define EXIT_USAGE 2
-
 /* Before any thread starts: all of them inherit the mask, and signals come through the loop. */
 static enum status
 start_signals(struct kvasird *d)
@@ -88,7 +86,7 @@ main(int argc, char **argv)
         .estate = {.catalog_fd = -1, .arena_fds = {-1, -1}, .host_fds = {-1, -1}, .learned_fd = -1},
         .host = {.fd = -1, .index_fd = -1}};
     struct conf conf = options_conf(&daemon.options);
-    int code = EXIT_USAGE;
+    int code = CONF_EXIT_USAGE;
     enum status st = options_read(argc, argv, &daemon.options);
 
     daemon.argc = argc;

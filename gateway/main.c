@@ -18,7 +18,6 @@
 #include "gateway/server.h"
 #include "proto/endpoints.h"
 
-#define EXIT_USAGE    2
 #define DRAIN_LOOK_MS 20 /* how often draining looks whether it is done */
 #define PEM_BYTES_MAX (1u << 20)
 
@@ -248,7 +247,7 @@ main(int argc, char **argv)
 {
     static struct server server;
     struct conf conf = options_conf(&server.options);
-    int code = EXIT_USAGE;
+    int code = CONF_EXIT_USAGE;
     enum status st = options_read(argc, argv, &server.options);
 
     metrics_init(&server.metrics);

@@ -77,10 +77,7 @@ static const struct conf_option option_table[] = {
 static enum status
 check_options(const struct options *options)
 {
-    if (log_level_parse(options->log_level) < 0) {
-        return ERR(ST_INVALID, "--log-level %s: error, warn, info, debug or trace",
-                   options->log_level);
-    }
+    TRY(log_level_check(options->log_level));
     return failpoint_init();
 }
 
@@ -331,7 +328,7 @@ main(int argc, char **argv)
 {
     struct options options = {0};
     struct conf conf = {option_table, sizeof(option_table) / sizeof(option_table[0]), &options};
-    int code = EXIT_FAILURE;
+    int code = CONF_EXIT_USAGE;
     enum status st = conf_read(conf, argc, argv);
 
     if (st == ST_OK && conf_print_only(conf, argc, argv, "kvasir-worker", usage)) {

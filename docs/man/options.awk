@@ -8,9 +8,9 @@
     text = $0
     sub(/^  --[a-z-]+ */, "", text)
     value = ""
-    if ($0 ~ /^  --[a-z-]+ [A-Z|]+ /) { # one blank before a value's name, many before the help
+    if ($0 ~ /^  --[a-z-]+ [A-Z|]+[ [,.]/) { # one blank before a value's name, many before the help
         value = $2
-        sub(/^[A-Z|]+ +/, "", text)
+        sub(/^[^ ]+ +/, "", text)
     }
     gsub(/\\/, "\\e", text)
     printf ".It Li %s%s\n\\&%s\n", name, value == "" ? "" : " No = Ar " value, text
