@@ -139,8 +139,24 @@ START_TEST(a_sighup_takes_what_may_change_and_refuses_what_is_wrong)
 }
 END_TEST
 
+/* A service manager need not try again. */
+START_TEST(wrong_options_end_each_program_with_status_2)
+{
+    static const char *const programs[] = {"./kvasird", "./kvasir-worker", "./kvasir-gateway",
+                                           "./kvasir-keeper"};
+    static const char *const args[] = {"--log-level", "loud", NULL};
+
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+        struct process *process = process_start(programs[i], args, NULL);
+
+        ck_assert_int_eq(process_wait(process), 2);
+        process_destroy(&process);
+    }
+}
+END_TEST
+
 CHECK_MAIN("start_stop", a_sighup_takes_what_may_change_and_refuses_what_is_wrong,
            start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
            a_daemon_that_stops_takes_its_workers_with_it,
            a_worker_ends_by_itself_when_no_daemon_follows_the_one_that_was_killed,
-           questions_open_no_descriptor_that_stays)
+           questions_open_no_descriptor_that_stays, wrong_options_end_each_program_with_status_2)

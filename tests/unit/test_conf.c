@@ -390,6 +390,21 @@ START_TEST(help_shows_every_option_with_its_default_and_limits)
 }
 END_TEST
 
+START_TEST(help_says_of_a_switch_that_it_is_on_by_default)
+{
+    static const struct conf_option switches[] = {
+        {"kept", CONF_BOOL, "true", 0, 0, NULL, "stays", AT(deterministic)},
+        {"gone", CONF_BOOL, "false", 0, 0, NULL, "goes", AT(deterministic)}};
+    char text[1024] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+
+    conf_print_help((struct conf){switches, 2, &options}, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "stays [true]\n"));
+    ck_assert_ptr_nonnull(strstr(text, "goes\n"));
+}
+END_TEST
+
 START_TEST(a_wrong_default_is_found_at_once)
 {
     static const struct conf_option wrong[] = {
@@ -419,5 +434,6 @@ CHECK_MAIN("conf", defaults_are_parsed_like_a_users_values,
            a_file_error_names_file_line_and_key, a_line_that_is_too_long_or_holds_a_nul_is_refused,
            sizes_and_durations_know_their_units_and_nothing_else, a_wrong_number_or_flag_is_refused,
            a_printed_configuration_reads_back_to_the_same_values,
-           help_shows_every_option_with_its_default_and_limits, a_wrong_default_is_found_at_once,
+           help_shows_every_option_with_its_default_and_limits,
+           help_says_of_a_switch_that_it_is_on_by_default, a_wrong_default_is_found_at_once,
            without_memory_the_old_string_stays)
