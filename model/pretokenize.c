@@ -153,7 +153,7 @@ compile_stage(struct pretokenizer *pretokenizer, size_t stage, pcre2_compile_con
     }
     /* No machine code where memory may not be executable; then the interpreter runs: 3x slower.
      * None for valgrind, either: such code looks at 16 bytes where fewer are a text's. */
-#ifndef KVASIR_NO_JIT
+#ifndef KVASIR_VALGRIND
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 #endif
     return ST_OK;

@@ -11,7 +11,7 @@
 #define TENANTS   2
 #define QUESTIONS 10
 #define AT_ONCE   6
-#define ROUNDS    SCENE(40, 15)
+#define ROUNDS    SCENE(40, 15, 5)
 
 static const char *const salts[TENANTS] = {"tenant one", "tenant two"};
 static struct asking_doc docs[TENANTS][QUESTIONS + 2];

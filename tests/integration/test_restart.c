@@ -240,7 +240,7 @@ START_TEST(a_second_daemon_on_the_same_pool_refuses)
 END_TEST
 
 static const struct question longer = {
-    .docs = docs, .doc_count = 3, .max_tokens = SCENE(1500, 600)};
+    .docs = docs, .doc_count = 3, .max_tokens = SCENE(1500, 600, 200)};
 
 /* Asks, ends the daemon in the middle of the answer as often as `ends` has functions, and has the
  * answer whole and the same as undisturbed. */

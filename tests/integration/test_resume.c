@@ -5,7 +5,7 @@
 #include "tests/support/check_main.h"
 
 #define STREAMS 4
-#define TOKENS  SCENE(1200, 500) /* still under way when the last kvasird goes */
+#define TOKENS  SCENE(1200, 500, 200) /* still under way when the last kvasird goes */
 
 static struct asking_doc docs[STREAMS];
 static struct question questions[STREAMS];

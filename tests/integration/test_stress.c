@@ -9,25 +9,16 @@
 #define KILLS        2
 #define KILL_EVERY   400 /* tokens; a quarter of what 48 requests send at once */
 #define SEED_CHARS   24
+#define REQUESTS     SCENE("128", "48", "48")
 #define KV_MEMORY    "10MiB"                  /* 160 blocks; a request takes up to 25 + 5 */
 #define RESERVE      "--reserve-tokens", "12" /* so that answers run short */
 #define STRESS_START "./tests/stress/stress"
-
-/* An instrumented host takes a tenth of the tokens a second. */
-static bool
-is_slow(void)
-{
-    const char *sanitized = getenv("KVASIR_SANITIZED");
-
-    return getenv("KVASIR_TEST_WRAPPER") != NULL || (sanitized != NULL && sanitized[0] != '\0');
-}
 
 static struct process *
 start_stress(struct host *host, const char *option)
 {
     static char seed[SEED_CHARS];
-    const char *requests = is_slow() ? "48" : "128";
-    const char *args[] = {"--runtime-dir", host_dir(host), "--requests", requests,
+    const char *args[] = {"--runtime-dir", host_dir(host), "--requests", REQUESTS,
                           "--seed",        seed,           option,       NULL};
 
     (void)snprintf(seed, sizeof(seed), "%llu", test_seed());

@@ -13,7 +13,7 @@
 #include "kvpool/tier_host.h"
 #include "tests/support/check_main.h"
 
-#define SEEDS        SCENE(24, 8)
+#define SEEDS        SCENE(24, 8, 8)
 #define OPERATIONS   3000
 #define PLACES       40
 #define KEYS         24

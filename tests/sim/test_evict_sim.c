@@ -11,7 +11,7 @@
 #include "tests/sim/yardsticks.h"
 #include "tests/support/check_main.h"
 
-#define SEEDS            3
+#define SEEDS            SCENE(3, 1, 1)
 #define BUDGETS          3
 #define WORKLOADS_MAX    16
 #define QUADRATIC_TOKENS 26700.0 /* Llama 3.1 8B */
@@ -44,16 +44,6 @@ struct cell {
 
 static struct cell cells[WORKLOADS_MAX * SEEDS * BUDGETS];
 static size_t cell_count;
-
-static uint64_t
-seed_count(void)
-{
-    const char *sanitized = getenv("KVASIR_SANITIZED");
-
-    return (sanitized != NULL && sanitized[0] != '\0') || getenv("KVASIR_TEST_WRAPPER") != NULL
-               ? 1
-               : SEEDS;
-}
 
 static struct replay_result
 replay(const struct workload *w, enum policy policy, uint32_t blocks, uint64_t seed)
@@ -102,7 +92,7 @@ static void
 run_cells(void)
 {
     for (size_t i = 0; i < workload_ci_count; i++) {
-        for (uint64_t seed = 1; seed <= seed_count(); seed++) {
+        for (uint64_t seed = 1; seed <= SEEDS; seed++) {
             struct workload w;
 
             workload_make(&workload_ci[i], seed, &w);

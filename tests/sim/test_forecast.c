@@ -14,7 +14,7 @@
 
 #define REQUESTS         30000
 #define ASKED_AT         20000
-#define SIZES            SCENE(3, 1)
+#define SIZES            SCENE(3, 1, 1)
 #define POLICIES         3
 #define QUADRATIC_TOKENS 26700.0
 #define NEAR             0.03  /* on what promises it: stationary, news, flash */
@@ -243,7 +243,7 @@ START_TEST(a_look_at_all_that_is_remembered_needs_less_than_sixteen_mebibytes)
     uint64_t before, peak;
     clock_t start;
 
-    if (getenv("KVASIR_SANITIZED") != NULL && getenv("KVASIR_SANITIZED")[0] != '\0') {
+    if (SCENE(false, true, true)) {
         return; /* their shadow is larger than what is measured */
     }
     workload_make(&spec, 1, &w);

@@ -13,12 +13,15 @@
 
 #include <check.h>
 
-/* How much of a random or long scene is played: sanitizers make it several times as slow, so a
- * build with them plays less of the same kind; the plain build plays it whole. */
-#ifdef __SANITIZE_ADDRESS__
-#define SCENE(whole, sanitized) (sanitized)
+/* How much of a random or long scene is played: the plain build plays it whole; sanitizers make it
+ * several times as slow, valgrind (the build of make check-valgrind) thirty times and more, so
+ * their builds play less of the same kind. */
+#if defined(KVASIR_VALGRIND)
+#define SCENE(whole, sanitized, valgrind) (valgrind)
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SCENE(whole, sanitized, valgrind) (sanitized)
 #else
-#define SCENE(whole, sanitized) (whole)
+#define SCENE(whole, sanitized, valgrind) (whole)
 #endif
 
 /* A skip is loud and is counted by the harness: automake's exit status 77. */
