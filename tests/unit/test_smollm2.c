@@ -21,7 +21,7 @@ START_TEST(logits_and_greedy_answers_equal_the_goldens)
     /* Ten times slower there, and the others take the same paths. */
     static const char *const short_ones[] = {"prompt_31", "docs_in_order", NULL};
 
-    golden_check_some("smollm2", model_path, SCENE(NULL, short_ones, short_ones));
+    golden_check_some("smollm2", model_path, SCENE(true, false, false) ? NULL : short_ones);
 }
 END_TEST
 

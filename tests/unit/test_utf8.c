@@ -123,7 +123,7 @@ draw(uint64_t *seed, uint64_t count)
 START_TEST(a_check_of_long_text_ends_where_a_look_at_each_sequence_ends)
 {
     uint64_t seed = test_seed();
-    size_t good = 0, texts = SCENE(200000, 40000);
+    size_t good = 0, texts = SCENE(200000, 40000, 4000);
 
     for (size_t n = 0; n < texts; n++) {
         char text[200];

@@ -314,7 +314,7 @@ START_TEST(what_is_text_is_what_a_plain_reading_says_on_random_bytes)
     static const char *const parts[] = {"\xc3\xa9",     "\xe2\x82\xac", "\xf0\x9f\x98\x80",
                                         "\xed\x9f\xbf", "\xe0\xa0\x80", "\xf4\x8f\xbf\xbf"};
     uint64_t rng = test_seed();
-    size_t texts = 0, count = SCENE(20000, 4000);
+    size_t texts = 0, count = SCENE(20000, 4000, 1000);
 
     for (size_t n = 0; n < count; n++) {
         uint8_t bytes[160];
