@@ -156,6 +156,13 @@ decode_cuda_destroy(struct decode_cuda **decode)
 }
 
 void
+decode_cuda_bounds(const struct decode_cuda *decode, uint32_t *seqs_out, uint64_t *segs_out)
+{
+    *seqs_out = decode == NULL ? 0 : decode->config.seqs_max;
+    *segs_out = decode == NULL ? 0 : decode->config.segs_max;
+}
+
+void
 decode_cuda_tune(struct decode_cuda *decode, struct decode_tuning tuning, bool is_unrotated)
 {
     decode->tuning = tuning;

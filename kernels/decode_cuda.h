@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* A step with more takes the portable kernel. */
+/* A step with more takes the portable kernel; ops->step_singles_max tells the engine. */
 #define DECODE_CUDA_SEQS_MAX 512
 #define DECODE_CUDA_SEGS_MAX 16384
 
@@ -39,6 +39,9 @@ struct decode_cuda_config {
 /* ST_UNAVAILABLE: a shape that the kernels do not serve (a group of more than DECODE_GROUP_MAX). */
 enum status decode_cuda_new(const struct decode_cuda_config *config, struct decode_cuda **out);
 void decode_cuda_destroy(struct decode_cuda **decode);
+
+/* The most that a step may have for this kernel; 0 and 0 for NULL. */
+void decode_cuda_bounds(const struct decode_cuda *decode, uint32_t *seqs_out, uint64_t *segs_out);
 
 /* Rows that an instance of the operations may give to decode_cuda: those of its decodes, and of
  * queries that go along. */

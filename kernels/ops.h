@@ -83,6 +83,10 @@ struct ops {
      * OPS_STEP_SEGS_MIN each, so that any one sequence can go on. */
     uint64_t step_segs_max;
     uint64_t step_pairs_max;
+    /* Sequences of one row that lazy_decode serves well in one step, and their segments: two steps
+     * are faster than one with more.  0: any number; else at least OPS_STEP_SEGS_MIN segments. */
+    uint32_t step_singles_max;
+    uint64_t step_single_segs_max;
     /* Weights that gemm reads are in panels (panel.h), and so is the embedding. */
     bool has_packed_weights;
     void *state; /* thread pool or stream; owned by the instance */

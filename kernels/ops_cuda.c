@@ -606,9 +606,7 @@ state_init(struct cuda_state *state, const struct ops_config *config, uint32_t s
     size_plan(state);
     state->at = lay_out_plan(config, state->items_max);
     state->angle_rows_max = (size_t)config->rows_max * ANGLES_PER_ROW;
-    if (state->angle_rows_max < ANGLES_MIN) {
-        state->angle_rows_max = ANGLES_MIN;
-    }
+    state->angle_rows_max = state->angle_rows_max > ANGLES_MIN ? state->angle_rows_max : ANGLES_MIN;
     /* What runs beside the steps (worker/copier.h) must not hold them up. */
     CU_TRY(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     CU_TRY(cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, highest));
@@ -637,7 +635,6 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
     struct ops *ops = NULL;
     struct cuda_state *state;
     uint32_t sm_count;
-    enum status st = ST_NO_MEMORY;
 
     if (config.H == 0 || config.Hkv == 0 || config.H % config.Hkv != 0
         || (config.D != 64 && config.D != 128) || config.rows_max == 0 || config.seqs_max == 0
@@ -689,12 +686,14 @@ ops_cuda_new(struct ops_config config, struct ops **ops_out)
         .sample = cuda_sample,
         .destroy = cuda_destroy,
     };
-    st = state_init(state, &config, sm_count);
+    enum status st = state_init(state, &config, sm_count);
+
     if (st != ST_OK) {
         cuda_destroy(ops);
         return st;
     }
     ops->step_pairs_max = state->angle_rows_max;
+    decode_cuda_bounds(state->decode, &ops->step_singles_max, &ops->step_single_segs_max);
     *ops_out = ops;
     return ST_OK;
 }

@@ -12,14 +12,16 @@
  * each layer all keys of a step are written before any is read (llama.h), so a cold document and
  * the question about it go through together.
  *
- * A device also bounds the segments of a step and its (row, segment) pairs.  A sequence for which
- * no pair is left waits, decoding or not; requests with thousands of documents get there.
+ * A device also bounds the segments of a step and its (row, segment) pairs, and how many sequences
+ * of one row it does well at once: decodes, and whoever has one row left.  Those for which nothing
+ * is left wait, and the next step begins with the first of them: they take turns.  Requests with
+ * thousands of documents get there, or more requests than lazy_decode can plan.
  *
  * Builds in the background (documents encoded before anyone asks) run only in a step in which
  * nothing else can: they cost a request at most the step that runs when it comes.
  *
- * Nothing else starves: decoding sequences are bounded in number and end, among the others the
- * oldest has at least half of a step. */
+ * Nothing else starves: decoding sequences are bounded in number, each gets its turn, and they end;
+ * among the others the oldest has at least half of a step. */
 #ifndef WORKER_BATCH_H
 #define WORKER_BATCH_H
 
@@ -44,10 +46,14 @@ struct batch_limits {
     uint32_t rows_beside; /* of builds and prompts in a step that decodes; 0: what is left */
     uint64_t segs;
     uint64_t pairs;
+    uint32_t singles; /* sequences of one row; 0: any number */
+    uint64_t single_segs;
 };
 
 /* Fills `rows` of every item; returns their sum, at most limits.rows.  Items are in order of
- * arrival; a dep on an item that does not stand before its reader is taken as not complete. */
-uint32_t batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits);
+ * arrival; a dep on an item that does not stand before its reader is taken as not complete.
+ * Decodes begin with items[*turn] and go round; *turn becomes who must begin the next time. */
+uint32_t batch_pick(struct batch_item *items, uint32_t count, struct batch_limits limits,
+                    uint32_t *turn);
 
 #endif

@@ -24,6 +24,24 @@ engine_find(const struct htab *tab, uint64_t id)
 
 /* --- life ---------------------------------------------------------------------------- */
 
+static struct batch_limits
+limits_of_step(const struct engine_config *config)
+{
+    const struct ops *ops = config->ops;
+    struct batch_limits limits = {.rows = config->step_tokens,
+                                  .rows_beside = config->mixed_tokens,
+                                  .segs = ops->step_segs_max,
+                                  .pairs = ops->step_pairs_max,
+                                  .singles = ops->step_singles_max,
+                                  .single_segs = ops->step_single_segs_max};
+
+    if (config->decodes_max > 0) {
+        limits.singles = config->decodes_max;
+        limits.single_segs = UINT64_MAX;
+    }
+    return limits;
+}
+
 static enum status
 allocate_step(struct engine *engine)
 {
@@ -37,8 +55,8 @@ allocate_step(struct engine *engine)
     TRY(config->ops->alloc_host(config->ops, config->seqs_max * sizeof(engine->draws[0]), &draws));
     engine->draws = draws;
     for (int i = 0; i < 2; i++) {
-        TRY(plan_init(&engine->plans[i], config->ops, config->step_tokens, config->mixed_tokens,
-                      config->seqs_max, config->layout.P));
+        TRY(plan_init(&engine->plans[i], config->ops, limits_of_step(config), config->seqs_max,
+                      config->layout.P));
     }
     engine->plan = &engine->plans[0];
     engine->next = &engine->plans[1];
@@ -234,6 +252,9 @@ engine_retire(struct engine *engine, struct sequence *seq)
 {
     if (engine_rows_ahead(engine, seq) > 0) {
         engine->is_next_ready = false;
+    }
+    if (seq->has_turn && seq->link.next != &engine->order) {
+        LIST_ENTRY(seq->link.next, struct sequence, link)->has_turn = true;
     }
     engine_stop_load(engine, seq);
     htab_remove(seq->is_build  ? &engine->builds

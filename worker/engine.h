@@ -35,6 +35,7 @@ struct engine_config {
     const struct ops *ops;
     uint32_t step_tokens;  /* rows of a step, at most LLAMA_ROWS_MAX */
     uint32_t mixed_tokens; /* rows beside decodes (batch.h); 0: as many as fit */
+    uint32_t decodes_max;  /* of a step, others wait for their turn; 0: as ops says */
     uint32_t seqs_max;     /* requests at once, at most step_tokens */
     bool is_poisoning;     /* blocks are NaN before their first write: for tests */
 };

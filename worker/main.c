@@ -41,6 +41,7 @@ struct options {
     uint64_t threads;
     uint64_t seqs_max;
     uint64_t mixed_tokens;
+    uint64_t decodes_max;
     uint64_t busy_poll; /* us */
     uint64_t wait;      /* ms */
     bool poison;
@@ -61,6 +62,9 @@ static const struct conf_option option_table[] = {
     {"mixed-tokens", CONF_U64, "512", 0, LLAMA_ROWS_MAX, "N",
      "tokens of documents and prompts in a step that also decodes; 0: as many as fit",
      offsetof(struct options, mixed_tokens)},
+    {"decodes-max", CONF_U64, "0", 0, SEQS_MAX_LIMIT, "N",
+     "answers that get a token in one step, others take turns; 0: what the device does well",
+     offsetof(struct options, decodes_max)},
     {"busy-poll", CONF_U64, "0", 0, BUSY_POLL_MAX, "US",
      "microseconds to look out for more work without sleeping; keeps two cores busy",
      offsetof(struct options, busy_poll)},
@@ -213,6 +217,7 @@ make_machine(void *arg, struct attachment *a)
                                            .ops = machine->ops,
                                            .step_tokens = a->step_tokens,
                                            .mixed_tokens = (uint32_t)machine->options->mixed_tokens,
+                                           .decodes_max = (uint32_t)machine->options->decodes_max,
                                            .seqs_max = seqs_max,
                                            .is_poisoning = machine->options->poison},
                    &machine->engine));

@@ -18,16 +18,15 @@ allocate(const struct plan *plan, size_t count, size_t size, void *array_out)
 }
 
 enum status
-plan_init(struct plan *plan, const struct ops *ops, uint32_t rows_max, uint32_t rows_beside,
-          uint32_t draws_max, uint32_t block_tokens)
+plan_init(struct plan *plan, const struct ops *ops, struct batch_limits limits, uint32_t draws_max,
+          uint32_t block_tokens)
 {
+    const uint32_t rows_max = limits.rows;
+
     plan->ops = ops;
     plan->block_tokens = block_tokens;
     plan->draws_max = draws_max;
-    plan->limits = (struct batch_limits){.rows = rows_max,
-                                         .rows_beside = rows_beside,
-                                         .segs = ops->step_segs_max,
-                                         .pairs = ops->step_pairs_max};
+    plan->limits = limits;
     plan->drawing = mem_zalloc(draws_max, sizeof(plan->drawing[0]));
     plan->blanks = mem_zalloc(draws_max, sizeof(plan->blanks[0]));
     if (plan->drawing == NULL || plan->blanks == NULL) {
@@ -124,12 +123,14 @@ list_items(struct plan *plan, const struct list_node *order, plan_find_build_fn 
     uint32_t count = 0;
     uint32_t n_deps = 0;
 
+    plan->turn = 0;
     LIST_FOR_EACH(n, order)
     {
         struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
         struct batch_item *item = &plan->items[count];
 
         assert(count < plan->sequences_max);
+        plan->turn = seq->has_turn ? count : plan->turn;
         seq->item = count++;
         *item = (struct batch_item){
             .is_background = seq->is_background,
@@ -227,7 +228,7 @@ plan_step(struct plan *plan, const struct list_node *order, plan_find_build_fn f
           const void *arg)
 {
     uint32_t count = list_items(plan, order, find_build, arg);
-    uint32_t total = batch_pick(plan->items, count, plan->limits);
+    uint32_t total = batch_pick(plan->items, count, plan->limits, &plan->turn);
 
     plan->rows_built = 0;
     plan->n_blanks = 0;
@@ -273,11 +274,16 @@ plan_fill(struct plan *plan)
 void
 plan_mark_running(const struct plan *plan, const struct list_node *order)
 {
+    bool is_turn_given = false;
+
     LIST_FOR_EACH(n, order)
     {
         struct sequence *seq = LIST_ENTRY(n, struct sequence, link);
 
         seq->rows_running = plan->items[seq->item].rows;
+        /* One that has gone since the plan was made leaves its turn to the next. */
+        seq->has_turn = seq->item >= plan->turn && !is_turn_given;
+        is_turn_given = is_turn_given || seq->has_turn;
     }
     for (uint32_t i = 0; i < plan->step.n_logits; i++) {
         plan->drawing[i]->is_drawing = true;

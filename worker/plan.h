@@ -20,6 +20,7 @@ struct plan {
     uint32_t block_tokens;
     uint32_t draws_max;
     struct batch_limits limits;
+    uint32_t turn; /* item with which the decodes of the step after this one begin */
     size_t sequences_max, segs_max, block_ids_max;
 
     struct batch_item *items; /* [sequences_max], in order of arrival */
@@ -45,8 +46,8 @@ struct plan_blank {
 };
 
 /* Into zeroed storage; ST_NO_MEMORY.  plan_deinit also takes what is half-built. */
-enum status plan_init(struct plan *plan, const struct ops *ops, uint32_t rows_max,
-                      uint32_t rows_beside, uint32_t draws_max, uint32_t block_tokens);
+enum status plan_init(struct plan *plan, const struct ops *ops, struct batch_limits limits,
+                      uint32_t draws_max, uint32_t block_tokens);
 void plan_deinit(struct plan *plan);
 
 /* Room for that many open sequences with these segments and blocks in all; what was planned is
@@ -64,7 +65,7 @@ uint32_t plan_step(struct plan *plan, const struct list_node *order, plan_find_b
 /* The step before has run and its tokens are in their sequences: puts them into the ids. */
 void plan_fill(struct plan *plan);
 
-/* The step is on its way: marks its sequences. */
+/* The step is on its way: marks its sequences, and whose turn it is in the next one. */
 void plan_mark_running(const struct plan *plan, const struct list_node *order);
 
 #endif

@@ -93,6 +93,7 @@ struct sequence {
     struct kept_message *kept_message; /* owned; while a report points into it */
 
     uint32_t item; /* its place in the table of the step being planned (plan.h) */
+    bool has_turn; /* the decodes of the next step begin with it */
 
     /* While a step runs: its rows of this sequence, and whether it draws the next token. */
     uint32_t rows_running;

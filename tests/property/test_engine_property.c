@@ -246,6 +246,7 @@ START_TEST(texts_survive_any_order_of_events)
         make_kinds(&player);
         learn_answers(&player);
         config.step_tokens = REQUESTS + pick(&player, 80);
+        config.decodes_max = pick(&player, 5);
         rig_restart(player.rig, &config);
         make_docs(&player);
         memset(player.lives, 0, sizeof(player.lives));

@@ -45,6 +45,7 @@ open_engine(struct rig *rig, const struct rig_config *config)
                                                .ops = rig->ops,
                                                .step_tokens = config->step_tokens,
                                                .seqs_max = config->seqs_max,
+                                               .decodes_max = config->decodes_max,
                                                .is_poisoning = true},
                        &rig->engine));
     memset(rig->heard, 0, sizeof(rig->heard));

@@ -31,6 +31,7 @@ struct rig_config {
     uint32_t block_count;
     uint32_t step_tokens;
     uint32_t seqs_max;
+    uint32_t decodes_max; /* 0: as the device says */
     bool is_deterministic;
 };
 
