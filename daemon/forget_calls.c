@@ -64,6 +64,8 @@ forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetReques
     uint64_t id = call->id; /* a lost client's call ends while others are told */
     uint32_t texts = 0;
 
+    sched_read_until(d->sched, clock_now_us(), ingest_oldest(d->ingest));
+    deliver(d);
     st = sched_forget(d->sched, clock_now_us(), id, &key, request->abort);
     /* What is refused is asked for again, by a name that must still mean something then. */
     if (st == ST_OK || st == ST_NOT_FOUND || st == ST_UNAVAILABLE) {
@@ -96,6 +98,12 @@ forget_reply(struct kvasird *d, const struct sched_action *action)
     struct call *call = calls_find(d->calls, action->request);
     char key[2 * DOCKEY_BYTES + 1];
 
+    if (action->forgotten.is_unknown && (call == NULL || call->texts_forgotten == 0)) {
+        if (call != NULL) {
+            service_reply_status(d, call, ST_NOT_FOUND, "document is not in the pool");
+        }
+        return;
+    }
     dockey_hex(&action->forgotten.key, DOCKEY_BYTES, key);
     log_info("document_erased",
              "document=%s blocks=%" PRIu32 " copies=%" PRIu32 " remnants=%" PRIu32

@@ -18,8 +18,9 @@ struct ingest {
     pthread_mutex_t lock; /* over everything below */
     pthread_cond_t has_work;
     struct list_node todo, done;
-    uint32_t job_count; /* taken by the caller last; up to INGEST_JOBS_MAX */
-    size_t bytes;       /* of payloads in `todo` */
+    struct list_node ages; /* all jobs; the oldest first */
+    uint32_t job_count;    /* taken by the caller last; up to INGEST_JOBS_MAX */
+    size_t bytes;          /* of payloads in `todo` */
     bool is_closing;
     pthread_t threads[INGEST_THREADS_MAX];
     uint32_t thread_count;
@@ -152,6 +153,7 @@ ingest_new(const struct reader *reader, uint32_t thread_count, uint64_t busy_us,
     (void)pthread_cond_init(&ingest->has_work, NULL);
     list_init(&ingest->todo);
     list_init(&ingest->done);
+    list_init(&ingest->ages);
     ingest->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ingest->event_fd < 0) {
         (void)ERR(ST_SYSTEM, "eventfd: %s", strerror(errno));
@@ -183,6 +185,7 @@ drop_jobs(struct list_node *list)
         struct ingest_job *job = LIST_ENTRY(node, struct ingest_job, link);
 
         list_unlink(node);
+        list_unlink(&job->age_link);
         ingest_job_destroy(&job);
     }
 }
@@ -230,6 +233,7 @@ make_job(uint64_t call, const struct client_message *message, struct frames *fra
         job->grant = *message->grant;
     }
     list_init(&job->link);
+    list_init(&job->age_link);
     return job;
 }
 
@@ -253,6 +257,7 @@ ingest_submit(struct ingest *ingest, uint64_t call, const struct client_message 
                  ingest->bytes + length, INGEST_BYTES_MAX);
     } else {
         list_push_back(&ingest->todo, &job->link);
+        list_push_back(&ingest->ages, &job->age_link);
         ingest->job_count++;
         ingest->bytes += length;
         atomic_fetch_add(&ingest->news, 1);
@@ -281,10 +286,24 @@ ingest_take(struct ingest *ingest)
     if (!list_is_empty(&ingest->done)) {
         job = LIST_ENTRY(ingest->done.next, struct ingest_job, link);
         list_unlink(&job->link);
+        list_unlink(&job->age_link);
         ingest->job_count--;
     } else if (read(ingest->event_fd, &rings, sizeof(rings)) < 0) {
         rings = 0; /* nothing had rung */
     }
     (void)pthread_mutex_unlock(&ingest->lock);
     return job;
+}
+
+uint64_t
+ingest_oldest(struct ingest *ingest)
+{
+    uint64_t call = UINT64_MAX;
+
+    (void)pthread_mutex_lock(&ingest->lock);
+    if (!list_is_empty(&ingest->ages)) {
+        call = LIST_ENTRY(ingest->ages.next, const struct ingest_job, age_link)->call;
+    }
+    (void)pthread_mutex_unlock(&ingest->lock);
+    return call;
 }

@@ -24,7 +24,8 @@ struct ingest;
 
 struct ingest_job {
     struct list_node link;
-    uint64_t call; /* the router's */
+    struct list_node age_link; /* in order of coming, until it is taken */
+    uint64_t call;             /* the router's */
     char tenant[TENANT_NAME_MAX];
     struct tenant_grant grant;
     enum method_id method;
@@ -57,5 +58,8 @@ int ingest_fd(const struct ingest *ingest);
 
 /* A job that is back, now the caller's; NULL if there is none. */
 struct ingest_job *ingest_take(struct ingest *ingest);
+
+/* The first call whose job has not been taken; UINT64_MAX: there is none. */
+uint64_t ingest_oldest(struct ingest *ingest);
 
 #endif

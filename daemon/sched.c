@@ -61,6 +61,7 @@ sched_new(const struct sched_config *config, struct sched **sched_out)
     }
     sched->config = *config;
     sched->wakeup_us = UINT64_MAX;
+    sched->unread = UINT64_MAX;
     sched->turn = 1; /* 0: a session has none yet */
     list_init(&sched->queue);
     list_init(&sched->waiting);
@@ -364,6 +365,7 @@ sched_take_in(struct sched *sched, struct sched_submit *submit, struct session *
     memcpy(session->name, submit->name, sizeof(session->name));
     session->order = ++sched->next_order;
     sched->counters.requests_resumed += session->sent_count > 0;
+    sched_note_reader(sched, session);
     *session_out = session;
     return ST_OK;
 }
@@ -398,6 +400,8 @@ sched_submit(struct sched *sched, uint64_t now_us, struct sched_submit *submit)
     }
     if (sched_never_fits(sched, session)) {
         sched_close(sched, now_us, session, SCHED_END_NEVER_FITS, NULL, status_detail());
+    } else if (sched_is_reader_aborted(sched, session)) {
+        sched_close(sched, now_us, session, SCHED_END_CANCELLED, NULL, SCHED_FORGOTTEN_TEXT);
     } else if (!sched_go_on(sched, now_us, session)) {
         (void)sched_refuse_quarantined(sched, session, now_us);
     }

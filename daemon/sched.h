@@ -170,6 +170,7 @@ struct sched_forgotten {
     struct dockey key;
     uint32_t blocks, documents, remnants, host_blocks;
     uint32_t readers_waited, readers_aborted;
+    bool is_unknown; /* there was nothing, and nobody brought it */
     uint64_t elapsed_us;
 };
 
@@ -403,6 +404,10 @@ enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct docke
 enum status sched_forget(struct sched *sched, uint64_t now_us, uint64_t id,
                          const struct dockey *key, bool abort);
 bool sched_is_forgetting(const struct sched *sched, uint64_t id);
+/* Ids are given in the order in which requests come, but some are read longer than others: those
+ * below `oldest` have all been submitted by now.  Who came before a Forget is its reader, also when
+ * it is submitted later. */
+void sched_read_until(struct sched *sched, uint64_t now_us, uint64_t oldest);
 enum status sched_prioritize(struct sched *sched, const struct dockey *key, uint32_t priority);
 uint32_t sched_evict(struct sched *sched, uint64_t now_us, uint32_t blocks);
 enum status sched_evict_document(struct sched *sched, uint64_t now_us, const struct dockey *key,

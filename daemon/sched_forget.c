@@ -2,12 +2,12 @@
 /* Forgetting a document for good (Documents.Forget).
  *
  * At once it leaves the index in all its forms, so nobody finds it any more.  The requests that
- * cite it, the readers, go on to their end, whether they run or wait for a turn; with `abort` they
- * are stopped.  Its blocks come back, and a worker overwrites them before they are free
- * (kvpool_erase.c).  A reader that waited, or was preempted, has to build it again from the text
- * that it came with; so when the last one has ended, what they have left goes too (sweep).  When
- * nothing is left, whoever asked is told what was erased: from then on only requests that came
- * after the Forget, and brought the text again, can have put any of it anywhere.
+ * cite it, the readers, go on to their end, whether they run or wait for a turn, or are still being
+ * tokenised; with `abort` they are stopped.  Its blocks come back, and a worker overwrites them
+ * before they are free (kvpool_erase.c).  A reader that waited, or was preempted, has to build it
+ * again from the text that it came with; so when the last one has ended, what they have left goes
+ * too (sweep).  When nothing is left, whoever asked is told what was erased: from then on only
+ * requests that came after the Forget, and brought the text again, can have put any of it anywhere.
  *
  * Without a worker all that waits; if the one who was asked is lost, his process must be gone
  * before another is asked. */
@@ -27,10 +27,11 @@ struct forget {
     uint64_t id;           /* whom to tell; 0: nobody */
     uint64_t erasure;
     uint64_t since_us;
-    uint64_t order;   /* sessions up to it may be readers */
+    uint64_t order;   /* sessions up to it may be readers, and those of a lower id */
     uint32_t readers; /* of them, those that have not ended; they may build it again, */
     bool is_rebuilt;  /* and have */
     bool is_swept;
+    bool is_aborting;
     struct dockey key;
     struct sched_forgotten told;
 };
@@ -63,12 +64,10 @@ cites(const struct session *session, const struct dockey *key)
 static void
 end_reader(struct sched *sched, uint64_t now_us, struct session *session)
 {
-    static const char message[] = "a document of it was forgotten";
-
     if (session->state == SESSION_RUNNING) {
         sched_stop_request(sched, session);
     }
-    sched_close(sched, now_us, session, SCHED_END_CANCELLED, NULL, message);
+    sched_close(sched, now_us, session, SCHED_END_CANCELLED, NULL, SCHED_FORGOTTEN_TEXT);
     if (session->state == SESSION_CLOSING) {
         sched_settle(sched, session);
     }
@@ -121,6 +120,7 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
     if (abort) {
         sched_drop_kept(sched, &forget->key);
     }
+    forget->is_aborting = abort;
     forget->order = sched->next_order;
     forget->readers =
         count_readers(&sched->waiting, &forget->key) + count_readers(&sched->running, &forget->key);
@@ -129,7 +129,38 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
 static bool
 is_reader(const struct forget *forget, const struct session *session)
 {
-    return sched_arrival(session) <= forget->order && names(session, &forget->key);
+    return (sched_arrival(session) <= forget->order || session->id < forget->id)
+           && names(session, &forget->key);
+}
+
+void
+sched_note_reader(struct sched *sched, const struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (is_reader(forget, session)) {
+            forget->readers++;
+            forget->told.readers_waited += !forget->is_aborting;
+            forget->told.readers_aborted += forget->is_aborting;
+            forget->told.is_unknown = false;
+        }
+    }
+}
+
+bool
+sched_is_reader_aborted(const struct sched *sched, const struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        const struct forget *forget = LIST_ENTRY(node, const struct forget, link);
+
+        if (forget->is_aborting && is_reader(forget, session)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool
@@ -198,6 +229,7 @@ count(struct forget *forget, const struct kvpool_forgotten *found)
     forget->told.documents += found->documents;
     forget->told.remnants += found->remnants;
     forget->told.host_blocks += found->host_blocks;
+    forget->told.is_unknown &= found->blocks + found->host_blocks == 0;
 }
 
 enum status
@@ -218,6 +250,9 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     st = kvpool_erase(sched->pool, key, forget->erasure, &found);
     if (st == ST_NOT_FOUND && (forget->readers > 0 || kvpool_erasing(sched->pool, key) > 0)) {
         st = ST_OK; /* they would bring it; or another Forget has it, and is not done */
+    } else if (st == ST_NOT_FOUND && sched->unread < id) {
+        forget->told.is_unknown = true; /* unless one of those that are being read brings it */
+        st = ST_OK;
     }
     if (st != ST_OK) {
         bool had_readers = forget->told.readers_aborted > 0;
@@ -340,7 +375,7 @@ sched_erase(struct sched *sched, uint64_t now_us)
     {
         struct forget *forget = LIST_ENTRY(node, struct forget, link);
 
-        if (!forget->is_swept && forget->readers == 0
+        if (!forget->is_swept && forget->readers == 0 && sched->unread > forget->id
             && kvpool_erasing(sched->pool, &forget->key) == 0) {
             sweep(sched, forget);
         }
@@ -353,6 +388,16 @@ sched_erase(struct sched *sched, uint64_t now_us)
         if (forget->is_swept && kvpool_erasing(sched->pool, &forget->key) == 0) {
             tell(sched, now_us, forget);
         }
+    }
+}
+
+void
+sched_read_until(struct sched *sched, uint64_t now_us, uint64_t oldest)
+{
+    sched_begin(sched);
+    sched->unread = oldest;
+    if (sched->forget_count > 0) {
+        sched_take_turn(sched, now_us);
     }
 }
 

@@ -140,6 +140,7 @@ struct sched {
     struct list_node forgets; /* sched_forget.c */
     uint32_t forget_count;
     uint64_t erasures, erases; /* numbers of the last ones: forgets, messages */
+    uint64_t unread;           /* requests from this id on may still be submitted */
     uint64_t losses;           /* the number of the last one: sched_blame.c */
     uint64_t now_us;           /* of the last report of a worker */
     struct check check;
@@ -318,6 +319,8 @@ void sched_grow(struct sched *sched, uint64_t now_us);
 
 /* sched_forget.c */
 
+#define SCHED_FORGOTTEN_TEXT "a document of it was forgotten"
+
 /* Has blocks overwritten that must be, and tells who waits for that. */
 void sched_erase(struct sched *sched, uint64_t now_us);
 void sched_take_erased(struct sched *sched, const struct sched_step *step);
@@ -325,6 +328,9 @@ void sched_end_forgets(struct sched *sched);
 /* It cites a document that is being forgotten, and came before that: it may build it again, but
  * leaves nothing that others find. */
 bool sched_reads_forgotten(const struct sched *sched, const struct session *session);
+/* It comes; true: a Forget that ends its readers came while it was still being read. */
+void sched_note_reader(struct sched *sched, const struct session *session);
+bool sched_is_reader_aborted(const struct sched *sched, const struct session *session);
 /* A session that builds something, or has ended. */
 void sched_note_rebuild(struct sched *sched, const struct session *session);
 void sched_note_reader_end(struct sched *sched, const struct session *session);

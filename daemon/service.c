@@ -237,6 +237,7 @@ service_ingested(struct kvasird *d)
         take_job(d, job);
         ingest_job_destroy(&job);
     }
+    sched_read_until(d->sched, clock_now_us(), ingest_oldest(d->ingest));
     deliver(d);
 }
 

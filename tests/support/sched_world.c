@@ -358,13 +358,26 @@ world_forgotten(const struct world *world)
 }
 
 enum status
-world_forget(struct world *world, uint32_t doc, bool abort)
+world_forget_as(struct world *world, uint64_t id, uint32_t doc, bool abort)
 {
     struct dockey key = world_doc_key(doc);
-    enum status st = sched_forget(world->sched, ++world->now_us, 0, &key, abort);
+    enum status st = sched_forget(world->sched, ++world->now_us, id, &key, abort);
 
     world_obey(world);
     return st;
+}
+
+enum status
+world_forget(struct world *world, uint32_t doc, bool abort)
+{
+    return world_forget_as(world, 0, doc, abort);
+}
+
+void
+world_read_until(struct world *world, uint64_t oldest)
+{
+    sched_read_until(world->sched, ++world->now_us, oldest);
+    world_obey(world);
 }
 
 enum status

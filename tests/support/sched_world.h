@@ -93,6 +93,9 @@ uint32_t world_brought_back(const struct world *world); /* of these, before it w
 struct sched_forgotten world_forgotten(const struct world *world);
 /* Documents.Forget of a request with that id. */
 enum status world_forget(struct world *world, uint32_t doc, bool abort);
+/* The same by a call of that number, and requests of lower ones still come until one says not. */
+enum status world_forget_as(struct world *world, uint64_t id, uint32_t doc, bool abort);
+void world_read_until(struct world *world, uint64_t oldest);
 /* What operators do to a document: pin it (for ttl_us, 0: until unpinned), unpin it, forget it,
  * give it another priority.  Refusals are fine; what was refused had no effect. */
 enum world_wish {

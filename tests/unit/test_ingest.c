@@ -182,8 +182,8 @@ START_TEST(every_job_comes_back_once_with_its_own_result)
     struct tokenizer *tokenizer;
     struct ingest *ingest;
     struct ingest_job *job;
-    bool is_back[200] = {false};
-    uint32_t count = 0;
+    bool is_back[201] = {false};
+    uint32_t count = 0, first = 0;
 
     reader_open(&reader, &tokenizer);
     ck_assert_int_eq(ingest_new(&reader, 3, 1000, &ingest), ST_OK);
@@ -208,6 +208,10 @@ START_TEST(every_job_comes_back_once_with_its_own_result)
             ck_assert_int_eq(job->status, ST_OK);
             ck_assert(!is_back[job->call]);
             is_back[job->call] = true;
+            while (is_back[first]) {
+                first++;
+            }
+            ck_assert_uint_eq(ingest_oldest(ingest), first < 200 ? first : UINT64_MAX);
             (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)job->call);
             ck_assert_uint_eq(tokens_count(job->reading.prompt.query), strlen(text));
             ck_assert_uint_eq(tokens_ids(job->reading.prompt.query)[0], (uint32_t)text[0]);

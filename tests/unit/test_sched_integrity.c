@@ -319,6 +319,73 @@ START_TEST(a_second_copy_is_forgotten_with_its_document)
 }
 END_TEST
 
+/* Ids of calls: two are being read when a third one, the Forget, comes. */
+enum {
+    SECOND = 2,
+    THIRD = 3,
+    FORGET = 4
+};
+
+START_TEST(who_came_before_a_forget_and_was_still_being_read_is_its_reader)
+{
+    struct world *world = new_world(1, 0);
+    struct dockey key = world_doc_key(DOC);
+
+    have_document(world);
+    world_read_until(world, SECOND);
+    ck_assert_int_eq(world_forget_as(world, FORGET, DOC, false), ST_OK);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 0); /* they may bring it */
+    uint64_t second = ask(world, 1, 1);
+
+    world_read_until(world, THIRD);
+    world_run(world, 100);
+    ck_assert_int_eq(world_get(world, second)->end, SCHED_END_OK);
+    ck_assert_uint_eq(world_erased(world), 0);
+    world_read_until(world, UINT64_MAX); /* the third one was of something else */
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_uint_eq(world_forgotten(world).readers_waited, 1);
+    ck_assert_ptr_null(kvpool_find(sched_pool(world_sched(world)), &key));
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(with_abort_who_was_still_being_read_ends_when_it_comes)
+{
+    struct world *world = new_world(1, 0);
+
+    have_document(world);
+    world_read_until(world, SECOND);
+    ck_assert_int_eq(world_forget_as(world, FORGET, DOC, true), ST_OK);
+    uint64_t second = ask(world, 1, 1), third = ask(world, 1, 1);
+
+    ck_assert_int_eq(world_get(world, second)->end, SCHED_END_CANCELLED);
+    ck_assert_int_eq(world_get(world, third)->end, SCHED_END_CANCELLED);
+    world_read_until(world, UINT64_MAX);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_uint_eq(world_forgotten(world).readers_aborted, 2);
+    ck_assert_uint_eq(world_builds_started(world, DOC), 1);
+    world_destroy(world);
+}
+END_TEST
+
+START_TEST(what_is_not_there_is_told_so_when_nobody_who_came_before_has_brought_it)
+{
+    struct world *world = new_world(1, 0);
+
+    have_document(world);
+    world_read_until(world, SECOND);
+    ck_assert_int_eq(world_forget_as(world, FORGET, LONG, false), ST_OK);
+    ck_assert_uint_eq(world_erased(world), 0);
+    world_read_until(world, UINT64_MAX);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert(world_forgotten(world).is_unknown);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_begins_again,
            who_has_answered_from_it_ends_with_an_error,
            with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alone,
@@ -329,4 +396,7 @@ CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_b
            without_abort_a_forgotten_document_ends_no_request,
            with_abort_those_that_run_and_those_that_wait_end,
            a_document_that_is_being_erased_may_be_forgotten_again_and_both_wait_for_it,
-           a_second_copy_is_forgotten_with_its_document)
+           a_second_copy_is_forgotten_with_its_document,
+           who_came_before_a_forget_and_was_still_being_read_is_its_reader,
+           with_abort_who_was_still_being_read_ends_when_it_comes,
+           what_is_not_there_is_told_so_when_nobody_who_came_before_has_brought_it)
