@@ -138,6 +138,15 @@ START_TEST(the_command_line_wins_over_the_file_and_the_file_over_the_default)
 }
 END_TEST
 
+START_TEST(of_an_option_that_stands_twice_in_a_file_the_last_line_counts)
+{
+    start();
+    ck_assert_int_eq(read_text("label = first\nblock-tokens = 16\nlabel = last\n"), ST_OK);
+    ck_assert_str_eq(options.label, "last");
+    conf_deinit(conf);
+}
+END_TEST
+
 START_TEST(an_operand_or_two_dashes_end_the_options)
 {
     int operand = 0;
@@ -427,6 +436,7 @@ END_TEST
 
 CHECK_MAIN("conf", defaults_are_parsed_like_a_users_values,
            the_command_line_wins_over_the_file_and_the_file_over_the_default,
+           of_an_option_that_stands_twice_in_a_file_the_last_line_counts,
            an_operand_or_two_dashes_end_the_options,
            standing_options_are_passed_over_and_found_by_scan,
            an_unknown_option_names_its_nearest_neighbour,
