@@ -27,14 +27,30 @@ void
 htab_deinit(struct htab *tab)
 {
     MEM_FREE(tab->buckets);
+    MEM_FREE(tab->old);
     tab->bucket_count = 0;
     tab->count = 0;
+}
+
+/* An element is in its old bucket until that one is moved.  The two new ones that stand for it are
+ * written then and not read before. */
+static bool
+is_in_old(const struct htab *tab, uint64_t hash)
+{
+    return tab->old != NULL && (hash & (tab->bucket_count / 2 - 1)) >= tab->moved;
+}
+
+static struct htab_node **
+bucket_of(const struct htab *tab, uint64_t hash)
+{
+    return is_in_old(tab, hash) ? &tab->old[hash & (tab->bucket_count / 2 - 1)]
+                                : &tab->buckets[hash & (tab->bucket_count - 1)];
 }
 
 struct htab_node *
 htab_find(const struct htab *tab, uint64_t hash, const void *key)
 {
-    struct htab_node *node = tab->buckets[hash & (tab->bucket_count - 1)];
+    struct htab_node *node = *bucket_of(tab, hash);
 
     while (node != NULL && !(node->hash == hash && tab->equal(node, key))) {
         node = node->next;
@@ -43,30 +59,40 @@ htab_find(const struct htab *tab, uint64_t hash, const void *key)
 }
 
 static enum status
-grow(struct htab *tab)
+begin_to_grow(struct htab *tab)
 {
     size_t bucket_count = tab->bucket_count * 2;
-    struct htab_node **buckets = mem_zalloc(bucket_count, sizeof(*buckets));
+    struct htab_node **buckets = mem_realloc(NULL, bucket_count, sizeof(*buckets));
 
+    assert(tab->old == NULL); /* all was moved by half of the inserts since */
     if (buckets == NULL) {
         return ERR(ST_NO_MEMORY, "hash table of %zu buckets", bucket_count);
     }
-    for (size_t i = 0; i < tab->bucket_count; i++) {
-        struct htab_node *node = tab->buckets[i];
-
-        while (node != NULL) {
-            struct htab_node *next = node->next;
-            struct htab_node **slot = &buckets[node->hash & (bucket_count - 1)];
-
-            node->next = *slot;
-            *slot = node;
-            node = next;
-        }
-    }
-    mem_free(tab->buckets);
+    tab->old = tab->buckets;
+    tab->moved = 0;
     tab->buckets = buckets;
     tab->bucket_count = bucket_count;
     return ST_OK;
+}
+
+static void
+move_bucket(struct htab *tab)
+{
+    struct htab_node *node = tab->old[tab->moved];
+
+    tab->buckets[tab->moved] = NULL;
+    tab->buckets[tab->moved + tab->bucket_count / 2] = NULL;
+    while (node != NULL) {
+        struct htab_node *next = node->next;
+        struct htab_node **slot = &tab->buckets[node->hash & (tab->bucket_count - 1)];
+
+        node->next = *slot;
+        *slot = node;
+        node = next;
+    }
+    if (++tab->moved == tab->bucket_count / 2) {
+        MEM_FREE(tab->old);
+    }
 }
 
 enum status
@@ -75,9 +101,12 @@ htab_insert(struct htab *tab, uint64_t hash, struct htab_node *node)
     struct htab_node **slot;
 
     if (tab->count >= tab->bucket_count) {
-        TRY(grow(tab));
+        TRY(begin_to_grow(tab));
     }
-    slot = &tab->buckets[hash & (tab->bucket_count - 1)];
+    for (int i = 0; i < HTAB_MOVES && tab->old != NULL; i++) {
+        move_bucket(tab);
+    }
+    slot = bucket_of(tab, hash);
     node->hash = hash;
     node->next = *slot;
     *slot = node;
@@ -88,7 +117,7 @@ htab_insert(struct htab *tab, uint64_t hash, struct htab_node *node)
 void
 htab_remove(struct htab *tab, struct htab_node *node)
 {
-    struct htab_node **slot = &tab->buckets[node->hash & (tab->bucket_count - 1)];
+    struct htab_node **slot = bucket_of(tab, node->hash);
 
     while (*slot != node) {
         assert(*slot != NULL);
@@ -99,21 +128,39 @@ htab_remove(struct htab *tab, struct htab_node *node)
     tab->count--;
 }
 
+static struct htab_node *
+first_in(struct htab_node *const *buckets, size_t from, size_t to)
+{
+    while (from < to && buckets[from] == NULL) {
+        from++;
+    }
+    return from < to ? buckets[from] : NULL;
+}
+
+/* Old buckets, then the lower half of the new ones, then the upper; as far as they are in use. */
 struct htab_node *
 htab_next(const struct htab *tab, const struct htab_node *node)
 {
-    size_t i = 0;
+    size_t half = tab->bucket_count / 2, moved = tab->old == NULL ? half : tab->moved;
+    size_t old = moved, at = 0;
+    struct htab_node *next = node == NULL ? NULL : node->next;
 
-    if (node != NULL) {
-        if (node->next != NULL) {
-            return node->next;
-        }
-        i = (node->hash & (tab->bucket_count - 1)) + 1;
+    if (node != NULL && next == NULL && is_in_old(tab, node->hash)) {
+        old = (node->hash & (half - 1)) + 1;
+    } else if (node != NULL) {
+        old = half;
+        at = (node->hash & (tab->bucket_count - 1)) + 1;
     }
-    while (i < tab->bucket_count && tab->buckets[i] == NULL) {
-        i++;
+    if (next == NULL && tab->old != NULL) {
+        next = first_in(tab->old, old, half);
     }
-    return i < tab->bucket_count ? tab->buckets[i] : NULL;
+    if (next == NULL) {
+        next = first_in(tab->buckets, at, moved);
+    }
+    if (next == NULL) {
+        next = first_in(tab->buckets, at > half ? at : half, half + moved);
+    }
+    return next;
 }
 
 uint64_t

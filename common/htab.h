@@ -2,7 +2,8 @@
 /* htab - an intrusive chained hash table; the node lives inside the element, the key too.
  *
  * The caller gives the hash of a key (uniform: keys here are SHA-256 or run through htab_mix) and
- * an equality test.  Grows at load 1; never shrinks.  One owner, no locks. */
+ * an equality test.  Grows at load 1, a few buckets with every insert, so that no insert takes
+ * long; never shrinks.  One owner, no locks. */
 #ifndef COMMON_HTAB_H
 #define COMMON_HTAB_H
 
@@ -19,9 +20,13 @@ struct htab_node {
 
 typedef bool (*htab_equal_fn)(const struct htab_node *node, const void *key);
 
+#define HTAB_MOVES 2 /* old buckets emptied by an insert into a table that grows */
+
 struct htab {
     struct htab_node **buckets; /* [bucket_count], a power of two */
     size_t bucket_count;
+    struct htab_node **old; /* [bucket_count / 2] while it grows, else NULL */
+    size_t moved;           /* old buckets that are empty; the others are still in use */
     size_t count;
     htab_equal_fn equal;
 };

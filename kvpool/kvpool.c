@@ -107,9 +107,9 @@ kvpool_destroy(struct kvpool **pool)
     }
     assert(list_is_empty(&(*pool)->claims));
     assert(list_is_empty(&(*pool)->detached));
-    for (struct htab_node *node = NULL; (*pool)->index.count > 0;) {
-        node = htab_next(&(*pool)->index, NULL);
-        htab_remove(&(*pool)->index, node);
+    for (struct htab_node *node = htab_next(&(*pool)->index, NULL), *next; node != NULL;
+         node = next) {
+        next = htab_next(&(*pool)->index, node);
         kvpool_doc_free(HTAB_ENTRY(node, struct kvpool_doc, node));
     }
     kvpool_tier_deinit(*pool);

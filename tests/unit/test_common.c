@@ -55,6 +55,56 @@ START_TEST(a_table_finds_what_was_inserted_and_nothing_else)
 }
 END_TEST
 
+/* Of elements with keys below `end` those from `begin` on are there, each once. */
+static void
+check_table(const struct htab *tab, const struct element *elements, uint64_t begin, uint64_t end)
+{
+    uint64_t seen = 0;
+
+    for (struct htab_node *n = htab_next(tab, NULL); n != NULL; n = htab_next(tab, n)) {
+        uint64_t key = HTAB_ENTRY(n, const struct element, node)->key;
+
+        ck_assert_uint_ge(key, begin);
+        ck_assert_uint_lt(key, end);
+        seen++;
+    }
+    ck_assert_uint_eq(seen, end - begin);
+    for (uint64_t key = 0; key < end; key++) {
+        ck_assert_ptr_eq(htab_find(tab, htab_mix(key), &key),
+                         key < begin ? NULL : &elements[key].node);
+    }
+}
+
+START_TEST(a_table_grows_a_few_buckets_an_insert_and_is_whole_meanwhile)
+{
+    struct htab tab;
+    struct element elements[1100] = {0};
+    uint64_t removed = 0, growing = 0;
+    size_t before = 0;
+
+    ck_assert_int_eq(htab_init(&tab, element_equal), ST_OK);
+    for (uint64_t i = 0; i < 1100; i++) {
+        bool is_growing = tab.old != NULL;
+
+        elements[i].key = i;
+        ck_assert_int_eq(htab_insert(&tab, htab_mix(i), &elements[i].node), ST_OK);
+        growing += tab.old != NULL;
+        before = is_growing && tab.old != NULL ? before : 0;
+        ck_assert_uint_le(tab.old == NULL ? 0 : tab.moved - before, HTAB_MOVES);
+        before = tab.moved;
+        if (i % 10 == 9) { /* what is removed may be in an old bucket or a new one */
+            htab_remove(&tab, &elements[removed++].node);
+        }
+        if (i % 7 == 0) {
+            check_table(&tab, elements, removed, i + 1);
+        }
+    }
+    ck_assert_uint_gt(growing, 400); /* half of the inserts: or nothing of this was tested */
+    check_table(&tab, elements, removed, 1100);
+    htab_deinit(&tab);
+}
+END_TEST
+
 START_TEST(a_table_that_cannot_grow_stays_whole)
 {
     struct htab tab;
@@ -150,6 +200,7 @@ START_TEST(a_histogram_counts_a_value_up_to_and_with_its_bound)
 END_TEST
 
 CHECK_MAIN("common", a_table_finds_what_was_inserted_and_nothing_else,
+           a_table_grows_a_few_buckets_an_insert_and_is_whole_meanwhile,
            a_table_that_cannot_grow_stays_whole, a_list_keeps_order_and_unlinks_twice_without_harm,
            a_status_keeps_its_detail_and_may_quote_the_one_before,
            a_supervisor_that_does_not_read_stops_nobody,
