@@ -6,7 +6,6 @@
  * noted in the catalog by its process, and while that process lives what it was lent is fenced: it
  * comes back and says that it has let go of all, or it ends. */
 #include "daemon/kvasird.h"
-#include "daemon/learned.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,6 +18,9 @@
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "daemon/offer.h"
+
+#define SAVE_US       60000000u /* a minute of popularity is no loss */
+#define SAVE_PAUSE_US 1000u     /* between its parts */
 
 /* When a process was started, in ticks since boot; 0: there is none.  Together with its pid this
  * names a process for good. */
@@ -301,12 +303,39 @@ adopt_new_pool(struct kvasird *d, const struct handoff_event *event)
     sched_use_host_tier(d->sched, d->host.places, d->host.catalog);
 }
 
+static bool
+keeps_learned(const struct kvasird *d)
+{
+    return d->estate.learned_fd >= 0 && sched_pool(d->sched) != NULL;
+}
+
+static void
+warn_unless(enum status st)
+{
+    if (st != ST_OK) {
+        log_warn("learned_not_saved", "detail=\"%s\"", status_detail());
+    }
+}
+
+void
+adopt_save_some(struct kvasird *d, uint64_t now_us)
+{
+    if (now_us >= d->next_save_us) {
+        if (keeps_learned(d)) {
+            warn_unless(learned_save_some(&d->saving, d->estate.learned_fd, sched_pool(d->sched)));
+        } else {
+            learned_saving_deinit(&d->saving);
+        }
+        d->next_save_us = now_us + (d->saving.bytes != NULL ? SAVE_PAUSE_US : SAVE_US);
+    }
+}
+
 void
 adopt_save_learned(struct kvasird *d)
 {
-    if (d->estate.learned_fd >= 0 && sched_pool(d->sched) != NULL
-        && learned_save(d->estate.learned_fd, sched_pool(d->sched)) != ST_OK) {
-        log_warn("learned_not_saved", "detail=\"%s\"", status_detail());
+    learned_saving_deinit(&d->saving); /* from the beginning: nothing comes in between now */
+    if (keeps_learned(d)) {
+        warn_unless(learned_save(&d->saving, d->estate.learned_fd, sched_pool(d->sched)));
     }
 }
 

@@ -21,6 +21,7 @@
 #include "daemon/ingest.h"
 #include "daemon/insight.h"
 #include "daemon/kv_events.h"
+#include "daemon/learned.h"
 #include "daemon/measures.h"
 #include "daemon/news.h"
 #include "daemon/options.h"
@@ -87,7 +88,8 @@ struct kvasird {
     struct news *news;
     uint64_t started_us;
     uint64_t next_beat_us;
-    uint64_t next_save_us;                  /* of what was learned */
+    struct learned_saving saving;           /* of what was learned, */
+    uint64_t next_save_us;                  /* and when its next part is due */
     uint64_t watchdog_us, next_watchdog_us; /* how often we say that we get on; 0: nobody asks */
     uint64_t stop_by_us;                    /* 0: not stopping; then: drained or late, we go */
     bool must_stop;
@@ -114,7 +116,9 @@ void start_undo(struct kvasird *d);
 enum status adopt_pool(struct kvasird *d);
 /* The first worker has made the arenas: from now on they are kept, with their catalog. */
 void adopt_new_pool(struct kvasird *d, const struct handoff_event *event);
-/* What the policy has learned, for the next kvasird: now and then, and before we leave. */
+/* What the policy has learned, for the next kvasird: its next part when that is due, and all of it
+ * before we leave. */
+void adopt_save_some(struct kvasird *d, uint64_t now_us);
 void adopt_save_learned(struct kvasird *d);
 /* A worker's process, for the next kvasird. */
 void adopt_note_worker(struct kvasird *d, const struct handoff_event *event);

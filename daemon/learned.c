@@ -78,38 +78,78 @@ read_head(int fd, int half)
     return head;
 }
 
+/* The older half is none from now on. */
+static enum status
+begin(struct learned_saving *saving, int fd, size_t max)
+{
+    struct head heads[2] = {read_head(fd, 0), read_head(fd, 1)}, none = {0};
+    int older = heads[1].number < heads[0].number;
+
+    *saving = (struct learned_saving){
+        .bytes = mem_realloc(NULL, max, 1), /* not zeroed: pages come as they are written */
+        .max = max,
+        .half = older,
+        .number = heads[1 - older].number + 1,
+    };
+    if (saving->bytes == NULL) {
+        return ERR(ST_NO_MEMORY, "no memory for what was learned");
+    }
+    return write_at(fd, &none, sizeof(none), place(older));
+}
+
 /* The body first: a head that is there speaks of a body that is. */
 static enum status
-save_half(int fd, int half, uint64_t number, const void *bytes, size_t size)
+write_some(struct learned_saving *saving, int fd)
 {
-    struct head none = {0}, head = {.number = number, .bytes = size};
+    struct head head = {.number = saving->number, .bytes = saving->policy.size};
+    size_t left = saving->policy.size - saving->written;
+    size_t size = left < LEARNED_PART_BYTES ? left : LEARNED_PART_BYTES;
 
-    TRY(write_at(fd, &none, sizeof(none), place(half)));
-    TRY(write_at(fd, bytes, size, place(half) + (off_t)sizeof(head)));
-    return write_at(fd, &head, sizeof(head), place(half));
+    TRY(write_at(fd, saving->bytes + saving->written, size,
+                 place(saving->half) + (off_t)(sizeof(head) + saving->written)));
+    saving->written += size;
+    if (size < left) {
+        return ST_OK;
+    }
+    learned_saving_deinit(saving);
+    return write_at(fd, &head, sizeof(head), place(saving->half));
 }
 
 enum status
-learned_save(int fd, const struct kvpool *pool)
+learned_save_some(struct learned_saving *saving, int fd, const struct kvpool *pool)
 {
-    struct head heads[2] = {read_head(fd, 0), read_head(fd, 1)};
-    int older = heads[1].number < heads[0].number;
-    size_t size = kvpool_policy_save(pool, NULL, 0);
-    enum status st;
-    void *bytes;
+    size_t max = kvpool_policy_save_max(pool);
+    enum status st = ST_OK;
 
-    if (size == 0) {
+    if (max == 0) {
         return ST_OK;
     }
-    size = size < LEARNED_BYTES_MAX ? size : LEARNED_BYTES_MAX;
-    bytes = mem_zalloc(size, 1);
-    if (bytes == NULL) {
-        return ERR(ST_NO_MEMORY, "no memory for what was learned");
+    if (saving->bytes == NULL) {
+        st = begin(saving, fd, max < LEARNED_BYTES_MAX ? max : LEARNED_BYTES_MAX);
+    } else if (!saving->policy.is_done) {
+        kvpool_policy_save(pool, &saving->policy, saving->bytes, saving->max, LEARNED_PART_RECORDS);
+    } else {
+        st = write_some(saving, fd);
     }
-    size = kvpool_policy_save(pool, bytes, size);
-    st = save_half(fd, older, heads[1 - older].number + 1, bytes, size);
-    mem_free(bytes);
+    if (st != ST_OK) {
+        learned_saving_deinit(saving);
+    }
     return st;
+}
+
+enum status
+learned_save(struct learned_saving *saving, int fd, const struct kvpool *pool)
+{
+    do {
+        TRY(learned_save_some(saving, fd, pool));
+    } while (saving->bytes != NULL);
+    return ST_OK;
+}
+
+void
+learned_saving_deinit(struct learned_saving *saving)
+{
+    MEM_FREE(saving->bytes);
 }
 
 static enum status

@@ -16,9 +16,7 @@
 #include "common/notify.h"
 
 #define WATCHDOG_SHARE 3 /* signs of life within the time that the supervisor gives */
-/* A millisecond for every 40000 documents, so not often; a minute of popularity is no loss. */
-#define LEARNED_SAVE_US 60000000u
-#define FAREWELL_US     2000000u /* for workers to leave before we do */
+#define FAREWELL_US    2000000u /* for workers to leave before we do */
 
 enum {
     FD_SIGNAL,
@@ -126,6 +124,9 @@ timeout_ms(const struct kvasird *d, uint64_t now_us)
     if (sched_wakeup_us(d->sched) < until_us) {
         until_us = sched_wakeup_us(d->sched);
     }
+    if (d->saving.bytes != NULL && d->next_save_us < until_us) {
+        until_us = d->next_save_us;
+    }
     if (handoff_wakeup_us(d->handoff) < until_us) {
         until_us = handoff_wakeup_us(d->handoff);
     }
@@ -151,11 +152,8 @@ tick(struct kvasird *d)
         d->next_beat_us = now_us + d->options.heartbeat * 1000;
         peers_beat(d, now_us);
         insight_tick(d, now_us);
-        if (now_us >= d->next_save_us) {
-            d->next_save_us = now_us + LEARNED_SAVE_US;
-            adopt_save_learned(d);
-        }
     }
+    adopt_save_some(d, now_us);
 }
 
 /* Said at the end of a whole turn and nowhere else: whoever is stuck in one does not say it. */

@@ -426,6 +426,7 @@ start_undo(struct kvasird *d)
     sched_destroy(&d->sched);
     kv_events_destroy(&d->kv_events);
     news_destroy(&d->news);
+    learned_saving_deinit(&d->saving);
     end_estate(d);
     calls_destroy(&d->calls);
     recent_deinit(&d->recent);

@@ -50,6 +50,16 @@ enum evict_end {
     EVICT_END_FORGOTTEN, /* somebody asked to forget it: all of it */
 };
 
+/* How far a save has come.  Zeroed it begins; each call looks at so many records, so that nobody
+ * waits for a million of them, and the policy goes on between the calls.  The most useful come
+ * first, as far as `max` bytes go, which are the same in every call. */
+struct evict_saving {
+    size_t size; /* with is_done: what the whole takes; 0: there is no room for anything */
+    bool is_done;
+    uint32_t pass, slot, records; /* the policy's own */
+    uint64_t sum;
+};
+
 struct evict_policy;
 
 struct evict_policy_ops {
@@ -72,12 +82,12 @@ struct evict_policy_ops {
     /* An operator's wish, 0..EVICT_PRIORITY_MAX; `doc` is NULL while the document is not here. */
     void (*prioritized)(struct evict_policy *, const struct dockey *key, struct evict_doc *doc,
                         uint8_t priority);
-    /* What the policy has learned, for the life after a restart: `save` writes at most `max` bytes,
-     * the most useful first, and returns how many; `saved_bytes` says how many all of it needs.
-     * `restore` is for a policy that has seen no request yet; documents may have been admitted.
+    /* What the policy has learned, for the life after a restart.  `save` writes a part of it, as
+     * struct evict_saving says; `save_max` is a bound of all its bytes.  `restore` is for a policy that has seen no request yet; documents may have been admitted.
      * ST_INVALID with nothing changed: not written by this policy, or damaged. */
-    size_t (*saved_bytes)(const struct evict_policy *);
-    size_t (*save)(const struct evict_policy *, void *bytes, size_t max);
+    size_t (*save_max)(const struct evict_policy *);
+    void (*save)(const struct evict_policy *, struct evict_saving *saving, void *bytes, size_t max,
+                 uint32_t records);
     enum status (*restore)(struct evict_policy *, const void *bytes, size_t size);
 
     /* Writes up to `max` of the documents that would be the next victims, the first of them first,

@@ -38,8 +38,9 @@ struct zipf_view evict_zipf_view(const struct evict_policy *policy);
 /* Scores all anew, after what scores rest on was replaced. */
 void evict_zipf_rescore(struct evict_policy *policy);
 
-size_t zipf_state_bytes(const struct evict_policy *policy);
-size_t zipf_state_save(const struct evict_policy *policy, void *bytes, size_t max);
+size_t zipf_state_max(const struct evict_policy *policy);
+void zipf_state_save(const struct evict_policy *policy, struct evict_saving *saving, void *bytes,
+                     size_t max, uint32_t records);
 enum status zipf_state_restore(struct evict_policy *policy, const void *bytes, size_t size);
 
 #endif

@@ -192,10 +192,12 @@ void kvpool_unawait(struct kvpool *pool, const struct kvpool_want *wants, size_t
  * remembers the document.  ST_INVALID: out of range; ST_UNAVAILABLE: the policy knows none. */
 enum status kvpool_prioritize(struct kvpool *pool, const struct dockey *key, uint32_t priority);
 
-/* What the policy has learned, to be kept over a restart: at most `max` bytes, the most useful
- * first.  Returns how many were written; with NULL bytes, how many all of it needs; 0 if the policy
- * keeps nothing. */
-size_t kvpool_policy_save(const struct kvpool *pool, void *bytes, size_t max);
+/* What the policy has learned, to be kept over a restart: the next part of it, see evict.h.
+ * kvpool_policy_save_max bounds its bytes; 0 if the policy keeps nothing, and then nothing is
+ * saved. */
+size_t kvpool_policy_save_max(const struct kvpool *pool);
+void kvpool_policy_save(const struct kvpool *pool, struct evict_saving *saving, void *bytes,
+                        size_t max, uint32_t records);
 /* For a pool that has seen no claim yet; documents may have been adopted, before or after: they
  * find their history by their key.  ST_INVALID with nothing changed: another policy's, or damaged.
  */

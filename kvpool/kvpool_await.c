@@ -151,14 +151,20 @@ kvpool_prioritize(struct kvpool *pool, const struct dockey *key, uint32_t priori
 }
 
 size_t
-kvpool_policy_save(const struct kvpool *pool, void *bytes, size_t max)
+kvpool_policy_save_max(const struct kvpool *pool)
 {
-    const struct evict_policy_ops *ops = pool->config.policy;
+    return pool->config.policy->save == NULL ? 0 : pool->config.policy->save_max(pool->policy);
+}
 
-    if (ops->save == NULL) {
-        return 0;
+void
+kvpool_policy_save(const struct kvpool *pool, struct evict_saving *saving, void *bytes, size_t max,
+                   uint32_t records)
+{
+    if (pool->config.policy->save == NULL) {
+        saving->is_done = true;
+        return;
     }
-    return bytes == NULL ? ops->saved_bytes(pool->policy) : ops->save(pool->policy, bytes, max);
+    pool->config.policy->save(pool->policy, saving, bytes, max, records);
 }
 
 enum status

@@ -15,7 +15,7 @@
 #include "common/htab.h"
 
 #define STATE_MAGIC   UINT64_C(0x66706973746d6501)
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
 struct head {
     uint64_t magic;
@@ -23,7 +23,7 @@ struct head {
     uint32_t record_count;
     uint64_t now; /* requests */
     uint64_t random;
-    uint64_t checksum; /* of all that follows the head, and of the head with 0 here */
+    uint64_t checksum; /* of all that follows the head, then of the head with 0 here */
 };
 
 struct saved_record {
@@ -46,37 +46,21 @@ is_worth_saving(const struct zipf_record *record)
            && (record->count_slow > 0 || record->priority != EVICT_PRIORITY_DEFAULT);
 }
 
-static uint32_t
-count_records(const struct evict_policy *policy)
-{
-    uint32_t count = 0;
-
-    for (uint32_t slot = 1; slot <= policy->memory.taken; slot++) {
-        count += is_worth_saving(&policy->memory.records[slot]);
-    }
-    return count;
-}
-
 size_t
-zipf_state_bytes(const struct evict_policy *policy)
+zipf_state_max(const struct evict_policy *policy)
 {
     return sizeof(struct head) + sizeof(struct zipf_lesson)
-           + (size_t)count_records(policy) * sizeof(struct saved_record);
+           + (size_t)policy->memory.taken * sizeof(struct saved_record);
 }
 
 /* Not against malice: against a torn or flipped file.  `size` is a multiple of 8. */
 static uint64_t
-checksum(struct head head, const unsigned char *bytes, size_t size)
+add_to_sum(uint64_t sum, const void *bytes, size_t size)
 {
-    uint64_t sum = 0, word;
+    uint64_t word;
 
-    head.checksum = 0;
-    for (size_t i = 0; i < sizeof(head); i += sizeof(word)) {
-        memcpy(&word, (const unsigned char *)&head + i, sizeof(word));
-        sum = htab_mix(sum ^ word);
-    }
     for (size_t i = 0; i < size; i += sizeof(word)) {
-        memcpy(&word, bytes + i, sizeof(word));
+        memcpy(&word, (const unsigned char *)bytes + i, sizeof(word));
         sum = htab_mix(sum ^ word);
     }
     return sum;
@@ -111,39 +95,68 @@ saved_of(const struct zipf_record *record)
     };
 }
 
-size_t
-zipf_state_save(const struct evict_policy *policy, void *bytes, size_t max)
+static void
+append(struct evict_saving *saving, unsigned char *bytes, const void *part, size_t size)
 {
-    unsigned char *body = (unsigned char *)bytes + sizeof(struct head), *at = body;
+    memcpy(bytes + saving->size, part, size);
+    saving->sum = add_to_sum(saving->sum, part, size);
+    saving->size += size;
+}
+
+/* Last, because records that were saved meanwhile speak of requests that came meanwhile. */
+static void
+end_state(const struct evict_policy *policy, struct evict_saving *saving, void *bytes)
+{
     struct head head = {
         .magic = STATE_MAGIC,
         .version = STATE_VERSION,
+        .record_count = saving->records,
         .now = policy->clock.now,
         .random = policy->random,
     };
-    size_t room;
 
-    if (max < sizeof(head) + sizeof(struct zipf_lesson)) {
-        return 0;
+    head.checksum = add_to_sum(saving->sum, &head, sizeof(head));
+    memcpy(bytes, &head, sizeof(head));
+    saving->is_done = true;
+}
+
+/* A record whose worth changes meanwhile may be saved twice, and then the later one counts, or not
+ * at all: a document's popularity is lost, as for want of room. */
+void
+zipf_state_save(const struct evict_policy *policy, struct evict_saving *saving, void *bytes,
+                size_t max, uint32_t records)
+{
+    if (max < sizeof(struct head) + sizeof(struct zipf_lesson)) {
+        saving->is_done = true;
+        return;
     }
-    room = (max - sizeof(head) - sizeof(struct zipf_lesson)) / sizeof(struct saved_record);
-    memcpy(at, &policy->calibration.lesson, sizeof(struct zipf_lesson));
-    at += sizeof(struct zipf_lesson);
-    for (int worth = 0; worth < WORTHS; worth++) {
-        for (uint32_t slot = 1; slot <= policy->memory.taken && head.record_count < room; slot++) {
-            const struct zipf_record *record = &policy->memory.records[slot];
+    if (saving->size == 0) {
+        saving->size = sizeof(struct head);
+        append(saving, bytes, &policy->calibration.lesson, sizeof(struct zipf_lesson));
+    }
+    for (; records > 0 && saving->pass < WORTHS; records--) {
+        const struct zipf_record *record;
+
+        if (saving->slot >= policy->memory.taken) {
+            saving->slot = 0;
+            saving->pass++;
+            continue;
+        }
+        record = &policy->memory.records[++saving->slot];
+        if (is_worth_saving(record) && worth_of(record) == (enum worth)saving->pass) {
             struct saved_record saved = saved_of(record);
 
-            if (is_worth_saving(record) && worth_of(record) == (enum worth)worth) {
-                memcpy(at, &saved, sizeof(saved));
-                at += sizeof(saved);
-                head.record_count++;
+            if (max - saving->size < sizeof(saved)) {
+                saving->pass = WORTHS;
+                break;
             }
+            append(saving, bytes, &saved, sizeof(saved));
+            saving->records++;
         }
     }
-    head.checksum = checksum(head, body, (size_t)(at - body));
-    memcpy(bytes, &head, sizeof(head));
-    return (size_t)(at - (unsigned char *)bytes);
+    if (saving->pass == WORTHS) {
+        end_state(policy, saving, bytes);
+    }
 }
 
 /* --- back again ------------------------------------------------------------------------------- */
@@ -185,6 +198,7 @@ record_is_sane(const struct saved_record *saved)
 static enum status
 check_state(const struct head *head, const unsigned char *body, size_t body_size)
 {
+    struct head unsummed = *head;
     struct zipf_lesson lesson;
     struct saved_record saved;
 
@@ -196,7 +210,8 @@ check_state(const struct head *head, const unsigned char *body, size_t body_size
         return ERR(ST_INVALID, "state of the eviction policy: %zu bytes do not hold %u documents",
                    body_size, head->record_count);
     }
-    if (checksum(*head, body, body_size) != head->checksum) {
+    unsummed.checksum = 0;
+    if (add_to_sum(add_to_sum(0, body, body_size), &unsummed, sizeof(unsummed)) != head->checksum) {
         return ERR(ST_INVALID, "state of the eviction policy: its checksum is wrong");
     }
     memcpy(&lesson, body, sizeof(lesson));

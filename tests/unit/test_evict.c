@@ -166,15 +166,25 @@ END_TEST
 
 /* --- state ------------------------------------------------------------------------------------ */
 
+static size_t
+save_in(const struct kvpool *pool, void *bytes, size_t max)
+{
+    struct evict_saving saving = {.size = 0};
+
+    while (!saving.is_done) {
+        kvpool_policy_save(pool, &saving, bytes, max, 7);
+    }
+    return saving.size;
+}
+
 static void *
 save(const struct kvpool *pool, size_t *size_out)
 {
-    size_t size = kvpool_policy_save(pool, NULL, 0);
-    void *bytes = malloc(size);
+    size_t max = kvpool_policy_save_max(pool);
+    void *bytes = malloc(max);
 
     ck_assert_ptr_nonnull(bytes);
-    ck_assert_uint_eq(kvpool_policy_save(pool, bytes, size), size);
-    *size_out = size;
+    *size_out = save_in(pool, bytes, max);
     return bytes;
 }
 
@@ -201,6 +211,32 @@ START_TEST(what_zipf_has_learned_survives_a_restart)
 }
 END_TEST
 
+START_TEST(a_state_is_saved_a_few_records_at_a_time_while_requests_come)
+{
+    struct kvpool *pool = pool_of(&evict_zipf, 4), *next = pool_of(&evict_zipf, 4);
+    struct evict_saving saving = {.size = 0};
+    unsigned char bytes[4096];
+    size_t before, calls = 0;
+
+    ask(pool, "aaaaaaaabcdefghijklmnop");
+    ck_assert_uint_le(kvpool_policy_save_max(pool) + 10 * 32, sizeof(bytes));
+    while (!saving.is_done) {
+        before = saving.size;
+        kvpool_policy_save(pool, &saving, bytes, sizeof(bytes), 2);
+        ck_assert(calls == 0 || saving.size - before <= (size_t)2 * 32); /* the size of a record */
+        ask(pool, calls++ % 3 == 0 ? "a" : "q"); /* the clock goes on; one is new */
+    }
+    ck_assert_uint_ge(calls, 16);
+    ck_assert_int_eq(kvpool_policy_restore(next, bytes, saving.size), ST_OK);
+    ck_assert_uint_ge(evict_zipf_view(kvpool_policy(next)).remembered, 16); /* a to p */
+    ask(next, "av");
+    ask(next, "w");
+    ck_assert(is_here(next, "a"));
+    kvpool_destroy(&pool);
+    kvpool_destroy(&next);
+}
+END_TEST
+
 START_TEST(a_state_that_must_be_small_keeps_the_best)
 {
     struct kvpool *pool = pool_of(&evict_zipf, 4), *next = pool_of(&evict_zipf, 4);
@@ -209,8 +245,8 @@ START_TEST(a_state_that_must_be_small_keeps_the_best)
 
     ask(pool, "aaaaaaaabcdefgh"); /* g and h are here, a was asked for often */
     bytes = save(pool, &size);
-    ck_assert_uint_eq(kvpool_policy_save(pool, bytes, 10), 0);
-    small = kvpool_policy_save(pool, bytes, size - 5 * 32);
+    ck_assert_uint_eq(save_in(pool, bytes, 10), 0);
+    small = save_in(pool, bytes, size - 5 * 32);
     ck_assert_uint_eq(small, size - 5 * 32);
     ck_assert_int_eq(kvpool_policy_restore(next, bytes, small), ST_OK);
     ck_assert_uint_eq(evict_zipf_view(kvpool_policy(next)).remembered, 3);
@@ -245,7 +281,8 @@ START_TEST(a_damaged_state_is_refused_and_changes_nothing)
     after = save(pool, &size);
     ck_assert_uint_eq(size, fresh_size);
     ck_assert_mem_eq(fresh, after, size);
-    ck_assert_uint_eq(kvpool_policy_save(lru, NULL, 0), 0);
+    ck_assert_uint_eq(kvpool_policy_save_max(lru), 0);
+    ck_assert_uint_eq(save_in(lru, NULL, 0), 0);
     ck_assert_int_eq(kvpool_policy_restore(lru, fresh, fresh_size), ST_INVALID);
     kvpool_destroy(&pool);
     kvpool_destroy(&lru);
@@ -302,6 +339,7 @@ CHECK_MAIN("evict", zipf_lets_a_one_hit_wonder_go_before_a_favourite,
            a_victim_is_drained_before_the_next_under_every_policy,
            s3fifo_lets_a_scan_pass_through_its_small_queue,
            arc_keeps_what_was_seen_twice_from_a_scan, what_zipf_has_learned_survives_a_restart,
+           a_state_is_saved_a_few_records_at_a_time_while_requests_come,
            a_state_that_must_be_small_keeps_the_best,
            a_damaged_state_is_refused_and_changes_nothing,
            the_fast_logarithm_and_power_are_near_enough,
