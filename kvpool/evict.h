@@ -83,8 +83,9 @@ struct evict_policy_ops {
     void (*prioritized)(struct evict_policy *, const struct dockey *key, struct evict_doc *doc,
                         uint8_t priority);
     /* What the policy has learned, for the life after a restart.  `save` writes a part of it, as
-     * struct evict_saving says; `save_max` is a bound of all its bytes.  `restore` is for a policy that has seen no request yet; documents may have been admitted.
-     * ST_INVALID with nothing changed: not written by this policy, or damaged. */
+     * struct evict_saving says; `save_max` is a bound of all its bytes.  `restore` is for a policy
+     * that has seen no request yet; documents may have been admitted.  ST_INVALID with nothing
+     * changed: not written by this policy, or damaged. */
     size_t (*save_max)(const struct evict_policy *);
     void (*save)(const struct evict_policy *, struct evict_saving *saving, void *bytes, size_t max,
                  uint32_t records);
