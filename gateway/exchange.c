@@ -28,13 +28,21 @@ exchange_new(struct server *server, struct MHD_Connection *connection)
     return exchange;
 }
 
+void
+exchange_drop_body(struct exchange *exchange)
+{
+    text_deinit(&exchange->body);
+    (void)atomic_fetch_sub(&exchange->server->body_bytes, exchange->body_bytes);
+    exchange->body_bytes = 0;
+}
+
 static void
 destroy(struct exchange *exchange)
 {
     if (exchange->destroy_state != NULL) {
         exchange->destroy_state(exchange->state);
     }
-    text_deinit(&exchange->body);
+    exchange_drop_body(exchange);
     text_deinit(&exchange->out);
     mem_free(exchange->argument);
     (void)pthread_mutex_destroy(&exchange->lock);

@@ -58,6 +58,7 @@ struct exchange {
     char allow[ROUTES_ALLOW_BYTES];     /* methods of a path that does not serve this one */
     uint64_t arrival_us;
     struct text body;
+    size_t body_bytes; /* that server->body_bytes counts of it */
 
     enum exchange_phase phase;
     unsigned status;
@@ -83,6 +84,9 @@ struct exchange {
 struct exchange *exchange_new(struct server *server, struct MHD_Connection *connection);
 void exchange_hold(struct exchange *exchange);
 void exchange_release(struct exchange *exchange);
+
+/* The body is read, or will not be. */
+void exchange_drop_body(struct exchange *exchange);
 
 /* The client is gone, or the gateway gives it up; takes the lock itself. */
 void exchange_abandon(struct exchange *exchange);

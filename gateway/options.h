@@ -13,6 +13,7 @@ struct options {
     char *host, *runtime_dir, *endpoint, *served_model_name, *api_key, *api_keys, *tls_cert,
         *tls_key, *metrics_compat, *log_level;
     uint64_t port, threads, max_connections, max_connections_per_ip, max_body, max_header;
+    uint64_t max_bodies;
     uint64_t read_timeout, idle_timeout, request_timeout, ping_interval, drain_timeout;
     uint64_t max_choices, retry;
     double default_temperature;

@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -348,7 +349,7 @@ server_read_request(struct exchange *exchange, enum request_kind kind, struct re
     bool is_ok =
         request_read(request, kind, exchange->body.bytes, exchange->body.length, &limits, &refusal);
 
-    text_deinit(&exchange->body); /* the parser has copied what it needs */
+    exchange_drop_body(exchange); /* the parser has copied what it needs */
     metrics_add(&server->metrics, &server->metrics.unknown_fields, request->unknown_fields);
     if (!is_ok) {
         exchange_refuse(exchange, &refusal);
@@ -472,6 +473,27 @@ first_call(struct server *server, struct MHD_Connection *mhd, const char *url, c
     return result;
 }
 
+/* A client may be slow with a body, so thousands of them may lie here at once. */
+static bool
+count_body(struct exchange *exchange, size_t length)
+{
+    struct server *server = exchange->server;
+    size_t bytes = atomic_fetch_add(&server->body_bytes, length) + length;
+    char message[128];
+
+    exchange->body_bytes += length;
+    if (bytes <= server->options.max_bodies) {
+        return true;
+    }
+    exchange_drop_body(exchange);
+    (void)snprintf(message, sizeof(message),
+                   "%zu bytes of requests are being read: the limit is %" PRIu64, bytes,
+                   server->options.max_bodies);
+    refuse(exchange, 503, "unavailable_error", "overloaded", message);
+    exchange->retry_after_s = 1;
+    return false;
+}
+
 static void
 take_body(struct exchange *exchange, const char *bytes, size_t length)
 {
@@ -479,9 +501,12 @@ take_body(struct exchange *exchange, const char *bytes, size_t length)
         return; /* refused already; the rest is read and dropped */
     }
     if (exchange->body.length + length > exchange->server->options.max_body) {
-        text_deinit(&exchange->body);
+        exchange_drop_body(exchange);
         refuse(exchange, 413, "invalid_request_error", "request_too_large",
                "the body is larger than is taken");
+        return;
+    }
+    if (!count_body(exchange, length)) {
         return;
     }
     text_append(&exchange->body, bytes, length);

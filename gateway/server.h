@@ -30,6 +30,7 @@ struct server {
     pthread_mutex_t lock;
     char model[SERVER_MODEL_BYTES]; /* as the daemon names it; "": not known yet */
     atomic_uint exchanges_open;
+    atomic_size_t body_bytes; /* of all exchanges */
     atomic_bool is_draining;
     atomic_bool must_stop;           /* nothing may sleep any more */
     char *certificate, *private_key; /* PEM; NULL: no TLS */

@@ -96,6 +96,45 @@ START_TEST(bodies_and_headers_have_limits)
 }
 END_TEST
 
+/* Asks, with a body of 600 bytes, until the answer has that status. */
+static void
+ask_until(const struct gateway_fixture *f, unsigned status, const char *words)
+{
+    uint64_t until_us = clock_now_us() + PROCESS_TIMEOUT_MS * UINT64_C(1000);
+    char body[601], *answer = NULL;
+    unsigned got;
+
+    (void)snprintf(body, sizeof(body), "%-600s", HI);
+    do {
+        free(answer);
+        got = http_ask(f->gateway.port, "POST", CHAT, NULL, body, &answer);
+        ck_assert_msg(clock_now_us() < until_us, "%u: %s", got, answer);
+    } while (got != status);
+    ck_assert_msg(strstr(answer, words) != NULL, "%s", answer);
+    free(answer);
+}
+
+START_TEST(bodies_that_do_not_end_have_a_limit_together)
+{
+    static const char *const args[] = {"--max-bodies", "1KiB", NULL};
+    static const char start[] = "POST " CHAT " HTTP/1.1\r\nHost: x\r\nContent-Length: 800\r\n\r\n";
+    struct gateway_fixture f;
+    char half[500];
+
+    gateway_setup(&f, args);
+    ask_until(&f, 200, "Hello");
+    struct http *http = http_open(f.gateway.port);
+
+    memset(half, ' ', sizeof(half));
+    send_text(http, start);
+    http_send(http, half, sizeof(half));
+    ask_until(&f, 503, "bytes of requests are being read: the limit is 1024");
+    http_close(&http);
+    ask_until(&f, 200, "Hello");
+    gateway_teardown(&f);
+}
+END_TEST
+
 START_TEST(what_is_no_http_harms_nobody)
 {
     static const char *const rows[] = {
@@ -304,8 +343,8 @@ START_TEST(the_second_signal_does_not_wait)
 END_TEST
 
 CHECK_MAIN("gateway_abuse", a_client_that_sends_its_request_too_slowly_is_closed,
-           bodies_and_headers_have_limits, what_is_no_http_harms_nobody,
-           requests_that_come_together_are_answered_in_order,
+           bodies_and_headers_have_limits, bodies_that_do_not_end_have_a_limit_together,
+           what_is_no_http_harms_nobody, requests_that_come_together_are_answered_in_order,
            a_client_that_does_not_read_its_stream_is_dropped,
            a_client_that_closes_its_half_is_taken_for_gone, connections_leave_nothing_behind,
            five_hundred_streams_are_held_and_given_up_together, keys_are_read_again_when_told,
