@@ -353,12 +353,8 @@ sweep(struct sched *sched, struct forget *forget)
     struct kvpool_forgotten found = {0};
     enum status st;
 
-    if (forget->is_rebuilt) {
-        st = kvpool_erase(sched->pool, &forget->key, forget->erasure, &found);
-    } else {
-        st = kvpool_erase_remnants(sched->pool, &forget->key, forget->erasure, &found.remnants);
-        found.blocks = found.remnants;
-    }
+    st = (forget->is_rebuilt ? kvpool_erase : kvpool_erase_remnants)(sched->pool, &forget->key,
+                                                                     forget->erasure, &found);
     forget->is_swept = st != ST_NO_MEMORY;
     if (st == ST_OK) {
         count(forget, &found);

@@ -251,10 +251,12 @@ sched_go_on(struct sched *sched, uint64_t now_us, struct session *session)
         return false;
     }
     for (uint32_t i = 0; i < kept->want_count; i++) {
-        const uint32_t *ids = session->wants[i].ids;
+        struct kvpool_want *want = &session->wants[i];
 
-        session->wants[i] = kept->wants[i];
-        session->wants[i].ids = ids;
+        want->doc = kept->wants[i].doc;
+        want->tokens_ready = kept->wants[i].tokens_ready;
+        want->must_build = kept->wants[i].must_build;
+        want->reason = kept->wants[i].reason;
     }
     session->want_count = kept->want_count;
     session->claim = kept->claim;

@@ -58,6 +58,20 @@ session_own_offset(const struct session *session)
     return session->segment_count == 0 ? 0 : session->doc_tokens;
 }
 
+/* With full attention a document's KV has something of all that stand before it. */
+static void
+name_behind(struct session *session, size_t i)
+{
+    const struct prompt_document *document = &session->prompt.documents[i];
+
+    if (memcmp(&document->kv_key, &document->key, sizeof(document->key)) != 0) {
+        session->wants[i].behind = session->behind;
+        session->wants[i].behind_count = 2 * (uint32_t)i;
+    }
+    session->behind[2 * i] = dockey_hash(&document->key);
+    session->behind[2 * i + 1] = dockey_hash(&document->kv_key);
+}
+
 /* Names what it reads from the pool, and counts its documents' tokens. */
 static enum status
 list_wants(struct session *session)
@@ -75,6 +89,9 @@ list_wants(struct session *session)
             session->wants[i].n_tokens = count;
             session->wants[i].ids = tokens_ids(document->tokens);
             session->sources[i] = SESSION_SOURCE_NONE;
+            if (session->behind != NULL) {
+                name_behind(session, i);
+            }
         }
     }
     session->want_count = session->segment_count;
@@ -104,6 +121,12 @@ allocate(struct session *session)
     session->segment_count = (uint32_t)segments;
     session->wants_max = (uint32_t)wants;
     session->wants = mem_zalloc(wants, sizeof(session->wants[0]));
+    if (session->prompt.reuse == REUSE_PREFIX) {
+        session->behind = mem_zalloc(2 * segments, sizeof(session->behind[0]));
+        if (session->behind == NULL) {
+            return ERR(ST_NO_MEMORY, "no memory for a request of %zu documents", count);
+        }
+    }
     session->sources = mem_zalloc(segments, sizeof(session->sources[0]));
     session->segments = mem_zalloc(segments, sizeof(session->segments[0]));
     session->builds = mem_zalloc(wants, sizeof(session->builds[0]));
@@ -169,6 +192,7 @@ session_destroy(struct session **session)
     prompt_deinit(&s->prompt);
     mem_free(s->wants);
     mem_free(s->sources);
+    mem_free(s->behind);
     mem_free(s->turn_blocks);
     mem_free(s->segments);
     mem_free(s->builds);

@@ -92,6 +92,7 @@ struct session {
      * (listed anew at each admission).  `doc` is valid while there is a claim. */
     struct kvpool_want *wants; /* [wants_max] */
     uint32_t segment_count, want_count, wants_max;
+    uint64_t *behind; /* [2 * segment_count] mode prefix: kvpool_want.behind, of all but the last */
     uint32_t *sources; /* [segment_count] the want that a segment is copied from, or _SOURCE_NONE */
     bool is_awaited;   /* the pool knows that the first segment_count of them are needed soon */
     /* Its first own blocks, if earlier turns have left them; wants behind all others. */

@@ -318,6 +318,7 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
         list_push_back(&plan->fresh, &doc->link);
     }
     want->doc = doc;
+    TRY(kvpool_doc_note_behind(doc, want));
     if (doc->policy.n_tokens != want->n_tokens) {
         return ERR(ST_INVALID, "one document key with %u tokens and with %u", want->n_tokens,
                    doc->policy.n_tokens);
@@ -452,7 +453,7 @@ take_missing(struct kvpool *pool, struct kvpool_doc *doc)
 {
     uint32_t missing = blocks_missing(doc);
 
-    blocks_take(&pool->blocks, doc->run, missing, doc->source);
+    blocks_take(&pool->blocks, doc->run, missing, kvpool_doc_owner(doc));
     doc->policy.blocks_resident += missing;
     pool->blocks_docs += missing;
 }

@@ -84,6 +84,10 @@ struct kvpool_want {
     bool is_uncounted;   /* a copy: the document it is made from is wanted too, and counts */
     /* dockey_hash of the document itself, where `key` names a form of it: no tier gets it; or 0 */
     uint64_t source;
+    /* A form that was computed behind others: dockey_hash of each of these, and of its form there
+     * ([behind_count], borrowed for the call).  It goes with any of them. */
+    const uint64_t *behind;
+    uint32_t behind_count;
     /* Written by kvpool_claim: */
     struct kvpool_doc *doc;  /* NULL for an empty document; borrowed until the claim is released */
     uint32_t tokens_ready;   /* sealed tokens at the time of the claim */
@@ -267,10 +271,10 @@ struct kvpool_forgotten {
 enum status kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
                          struct kvpool_forgotten *forgotten_out);
 
-/* What is of none of the documents in the index: the same for free blocks, fenced ones and what is
- * read and out of the index.  How many blocks; ST_NO_MEMORY. */
+/* The same for all that is of none of the documents in the index: free blocks, fenced ones, what is
+ * read and out of the index; and for copies in a tier.  ST_NO_MEMORY. */
 enum status kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
-                                  uint32_t *blocks_out);
+                                  struct kvpool_forgotten *forgotten_out);
 
 /* Whether a document is, or stems from, the one with that key. */
 bool kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key);

@@ -32,7 +32,7 @@ kvpool_note_build(struct kvpool *pool, const struct kvpool_doc *doc, const uint3
     for (uint32_t i = doc->tokens_ready / block_tokens; i < doc->run->count; i++) {
         struct catalog_record record = {.key = doc->policy.key,
                                         .generation = doc->generation,
-                                        .source = doc->source,
+                                        .source = kvpool_doc_owner(doc),
                                         .index = i,
                                         .n_tokens = doc->policy.n_tokens};
 

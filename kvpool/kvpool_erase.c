@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forgetting for good.
  *
- * A document may be here in several forms: itself, copies of it at other places, turns computed
- * over it, builds of it that were lost, and blocks that were freed and nobody has taken since.  All
+ * A document may be here in several forms: itself, copies of it at other places, documents encoded
+ * behind it and turns computed over it (their KV has something of it), builds of it that were lost,
+ * and blocks that were freed and nobody has taken since.  All
  * of them go, and none of their blocks is free before a worker has overwritten it.  (A block that
  * somebody has taken is wiped by his worker before it is used.)  What somebody still reads goes
  * when the last reference does: its run carries the erasure, and the run's end puts it where
@@ -13,6 +14,7 @@
  * pairs) would go together. */
 #include <assert.h>
 
+#include "common/mem.h"
 #include "kvpool/kvpool.h"
 #include "kvpool/pool_state.h"
 #include "kvpool/tier.h"
@@ -36,7 +38,31 @@ stems_from(const struct kvpool_doc *doc, uint64_t source)
     for (uint32_t i = 0; i < doc->cite_count; i++) {
         is_cited |= doc->cites[i] == source;
     }
-    return doc->source == source || is_cited || (doc->ids != NULL && doc->cites == NULL);
+    return doc->source == source || doc->source == BLOCKS_ANY || is_cited
+           || (doc->ids != NULL && doc->cites == NULL);
+}
+
+/* Adopted ones have their documents' names from whoever finds them first; until then they may be
+ * of any. */
+enum status
+kvpool_doc_note_behind(struct kvpool_doc *doc, const struct kvpool_want *want)
+{
+    if (want->behind_count == 0 || doc->cites != NULL) {
+        return ST_OK;
+    }
+    doc->cites = mem_dup(want->behind, want->behind_count * sizeof(doc->cites[0]));
+    if (doc->cites == NULL) {
+        return ERR(ST_NO_MEMORY, "what a document stands behind");
+    }
+    doc->cite_count = want->behind_count;
+    doc->source = want->source;
+    return ST_OK;
+}
+
+uint64_t
+kvpool_doc_owner(const struct kvpool_doc *doc)
+{
+    return doc->cite_count > 0 ? BLOCKS_ANY : doc->source;
 }
 
 bool
@@ -81,15 +107,20 @@ taint_taken(const struct kvpool *pool, uint64_t source, uint64_t erasure)
 
 enum status
 kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
-                      uint32_t *blocks_out)
+                      struct kvpool_forgotten *forgotten_out)
 {
+    struct kvpool_forgotten forgotten = {0};
     uint64_t source = dockey_hash(key);
-    uint32_t blocks;
 
     assert(erasure != 0);
-    TRY(blocks_take_remnants(&pool->blocks, source, erasure, &blocks));
-    *blocks_out = blocks + mark_detached(pool, source, erasure);
+    if (pool->tier != NULL) {
+        TRY(pool->tier->ops->erase(pool->tier, key, erasure, &forgotten.host_blocks));
+    }
+    TRY(blocks_take_remnants(&pool->blocks, source, erasure, &forgotten.remnants));
+    forgotten.remnants += mark_detached(pool, source, erasure);
+    forgotten.blocks = forgotten.remnants;
     taint_taken(pool, source, erasure);
+    *forgotten_out = forgotten;
     return ST_OK;
 }
 
@@ -101,11 +132,7 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
     uint64_t source = dockey_hash(key);
     struct htab_node *next;
 
-    TRY(kvpool_erase_remnants(pool, key, erasure, &forgotten.remnants));
-    forgotten.blocks = forgotten.remnants;
-    if (pool->tier != NULL) {
-        TRY(pool->tier->ops->erase(pool->tier, key, erasure, &forgotten.host_blocks));
-    }
+    TRY(kvpool_erase_remnants(pool, key, erasure, &forgotten));
     for (struct htab_node *node = htab_next(&pool->index, NULL); node != NULL; node = next) {
         struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
 

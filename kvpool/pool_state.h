@@ -22,9 +22,10 @@ struct kvpool_doc {
     uint32_t origin;     /* worker of the last sealed build */
     uint64_t builder;    /* 0 = nobody is building */
     uint64_t generation; /* of the last build */
-    uint64_t source;     /* dockey_hash of the document that it is of, or a copy of */
-    uint64_t *cites;     /* [cite_count] of a turn: the documents that it was computed over */
-    uint32_t cite_count; /* with cites NULL it may be any */
+    uint64_t source;     /* dockey_hash of the document that it is of, or a copy of; BLOCKS_ANY:
+                            after a restart, of a form that was computed behind others */
+    uint64_t *cites;     /* [cite_count] of a turn, or of such a form: what it was computed over */
+    uint32_t cite_count; /* a turn with cites NULL may be over any */
     uint64_t hits;
     struct spill *spill;       /* its blocks are being copied into the tier; NULL: they are not */
     uint64_t declined_at;      /* claims when the tier did not want it; 0: never */
@@ -82,6 +83,10 @@ struct kvpool_doc *kvpool_doc_new(const struct kvpool *pool, const struct dockey
 void kvpool_doc_free(struct kvpool_doc *doc);
 /* Out of the index; it ends now or with its last reference. */
 void kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc);
+/* kvpool_erase.c: what a form was computed behind is known, if it was not.  ST_NO_MEMORY. */
+enum status kvpool_doc_note_behind(struct kvpool_doc *doc, const struct kvpool_want *want);
+/* Whose its blocks are, as in blocks.h: of one document, or of several. */
+uint64_t kvpool_doc_owner(const struct kvpool_doc *doc);
 /* Brings is_evictable, the count of evictable blocks and the policy up to date. */
 void kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc);
 

@@ -52,6 +52,7 @@ tier_host_new_doc(const struct dockey *key, uint32_t n_tokens, uint32_t n_blocks
         return NULL;
     }
     list_init(&doc->link);
+    list_init(&doc->writing_link);
     doc->key = *key;
     doc->n_tokens = n_tokens;
     doc->sums = mem_zalloc(n_blocks, sizeof(doc->sums[0]));
@@ -309,6 +310,7 @@ host_put(struct tier *tier, const struct tier_put *put, uint32_t *places_out,
         return 0;
     }
     note_put(host, doc, put->writer);
+    list_push_back(&host->writers, &doc->writing_link);
     memcpy(places_out, doc->writing->ids, taken * sizeof(places_out[0]));
     *doc_out = doc;
     return taken;
@@ -345,7 +347,10 @@ host_put_end(struct tier *tier, struct tier_doc *doc, uint32_t count, const uint
     if (doc->is_indexed) {
         take_written(host, doc, count, sums);
     }
+    /* A block that was evicted meanwhile may have been anybody's when it was copied. */
+    blocks_own(&host->places, doc->writing, 0, BLOCKS_ANY);
     doc->writing->fence = fence;
+    list_unlink(&doc->writing_link);
     blocks_end_run(&host->places, &doc->writing);
     if (doc->is_indexed) {
         cut(host, doc, doc->run->count);
@@ -402,6 +407,17 @@ mark_detached(struct host *host, const struct dockey *key, uint64_t erasure)
     return blocks;
 }
 
+/* Whatever is being copied: what of it does not become a document's may be anything, so it has to
+ * be overwritten in its end, and that is waited for. */
+static void
+taint_written(struct host *host, uint64_t erasure)
+{
+    LIST_FOR_EACH(node, &host->writers)
+    {
+        LIST_ENTRY(node, struct tier_doc, writing_link)->writing->taint = erasure;
+    }
+}
+
 static enum status
 host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32_t *blocks_out)
 {
@@ -413,6 +429,7 @@ host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32
     TRY(blocks_take_remnants(&host->places, owner, erasure, &remnants));
     *blocks_out += remnants + blocks_mark_fenced(&host->places, owner, erasure);
     *blocks_out += mark_detached(host, key, erasure);
+    taint_written(host, erasure);
     if (doc == NULL) {
         return ST_OK;
     }
@@ -435,6 +452,12 @@ host_erasing(const struct tier *tier, const struct dockey *key)
         if (doc->run->erasure != 0 && memcmp(&doc->key, key, DOCKEY_BYTES) == 0) {
             count += doc->run->count + (doc->writing == NULL ? 0 : doc->writing->count);
         }
+    }
+    LIST_FOR_EACH(node, &host->writers)
+    {
+        const struct tier_doc *doc = LIST_ENTRY(node, const struct tier_doc, writing_link);
+
+        count += doc->writing->taint != 0 ? doc->writing->count : 0;
     }
     return count;
 }
@@ -571,6 +594,7 @@ tier_host_new(const struct tier_host_config *config, struct tier **tier_out)
     }
     host->tier.ops = &host_ops;
     list_init(&host->detached);
+    list_init(&host->writers);
     host->config = *config;
     host->random = config->seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     tier = &host->tier;

@@ -23,7 +23,8 @@ struct tier_doc {
     uint32_t at; /* in docs[], while is_indexed */
     uint64_t used;
     bool is_indexed;
-    struct list_node link; /* in detached while it is not */
+    struct list_node link;         /* in detached while it is not */
+    struct list_node writing_link; /* in writers while there is a put */
 };
 
 struct host {
@@ -32,6 +33,7 @@ struct host {
     struct blocks places;
     struct htab index;
     struct list_node detached; /* tier_doc.link: out of the index, still used */
+    struct list_node writers;  /* tier_doc.writing_link */
     struct tier_doc **docs;    /* [index.count], for a random choice */
     size_t docs_max;
     uint64_t random;

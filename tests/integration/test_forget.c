@@ -249,7 +249,48 @@ START_TEST(after_a_restart_it_is_erased_in_all_its_forms)
 }
 END_TEST
 
+/* With full attention KV of a document has something of all that stood before it: that goes, and
+ * the same document by itself stays.  A next kvasird knows it too. */
+START_TEST(what_was_encoded_behind_it_goes_with_it)
+{
+    for (int restarts = 0; restarts < 2; restarts++) {
+        struct host *host = host_start(&(struct host_options){.workers = 1, .keeps_pool = true});
+        const struct asking_doc both[] = {document, {96, 2}};
+        const struct question alone = {.docs = &both[1], .doc_count = 1, .query_seed = 5};
+        const struct question behind = {
+            .docs = both, .doc_count = 2, .query_seed = 6, .reuse = KVASIR_REUSE_PREFIX};
+        struct answer before, after;
+        struct kv_memory memory;
+        char key[KEY_TEXT];
+
+        ask_ok(host, &question, &before);
+        only_key(host, key);
+        ask_ok(host, &behind, &before);
+        ask_ok(host, &alone, &after);
+        ck_assert_uint_eq(host_counter(host, "documents"), 3);
+        if (restarts > 0) {
+            host_kill_daemon(host);
+            host_restart_daemon(host);
+            host_wait_exactly(host, "workers_ready", 1);
+        }
+        map(host, &memory);
+        struct process *forget = start_forget(host, key, NULL);
+
+        end_forget(&forget, "2 copies");
+        ck_assert_uint_eq(host_counter(host, "documents"), 1);
+        /* And the block of the answer over that one alone. */
+        ck_assert_uint_eq(kv_memory_written(&memory), host_counter(host, "blocks_docs") + 1);
+        ask_ok(host, &behind, &after);
+        answer_assert_same(&before, &after);
+        ck_assert_uint_eq(after.tokens_reused, 0);
+        kv_memory_unmap(&memory);
+        host_stop(&host);
+    }
+}
+END_TEST
+
 CHECK_MAIN("forget", after_a_restart_it_is_erased_in_all_its_forms,
-           a_forgotten_document_is_zeros_and_missed, what_was_evicted_before_is_erased_too,
+           what_was_encoded_behind_it_goes_with_it, a_forgotten_document_is_zeros_and_missed,
+           what_was_evicted_before_is_erased_too,
            readers_are_waited_for_and_nobody_else_finds_it_meanwhile,
            with_abort_its_readers_end_at_once, a_lost_worker_erases_nothing_and_the_next_one_does)

@@ -4,6 +4,7 @@
 
 #include <check.h>
 
+#include "common/htab.h"
 #include "common/mem.h"
 #include "tests/support/sched_world_state.h"
 
@@ -107,14 +108,56 @@ find_brought(struct world *world, uint64_t name)
     return &world->brought[i];
 }
 
+static bool
+is_of(const struct brought *brought, uint64_t document)
+{
+    uint32_t i = 0;
+
+    while (i < brought->of_count && brought->of[i] != document) {
+        i++;
+    }
+    return i < brought->of_count;
+}
+
+/* It is written for the session, out of documents [first, first + count) of its prompt. */
 static void
-bring(struct world *world, uint64_t name, const struct session *session)
+bring(struct world *world, uint64_t name, const struct session *session, uint32_t first,
+      uint32_t count, uint32_t blocks)
 {
     struct brought *brought = find_brought(world, name);
+
+    brought->blocks = blocks > brought->blocks ? blocks : brought->blocks;
 
     if (session->arrival_us > brought->arrival_us) {
         brought->arrival_us = session->arrival_us;
     }
+    for (uint32_t i = first; i < first + count; i++) {
+        uint64_t document = dockey_hash(&session->prompt.documents[i].key);
+
+        if (!is_of(brought, document) && tokens_count(session->prompt.documents[i].tokens) > 0) {
+            ck_assert_uint_lt(brought->of_count, WORLD_OF_MAX);
+            brought->of[brought->of_count++] = document;
+        }
+    }
+}
+
+/* With full attention it has something of all before it. */
+static void
+bring_build(struct world *world, uint64_t name, const struct session *session,
+            const struct sched_build *from)
+{
+    const struct prompt *prompt = &session->prompt;
+    uint32_t document = from->context_segments;
+
+    if (prompt->reuse == REUSE_PREFIX) {
+        bring(world, name, session, 0, document + 1, from->block_count);
+        return;
+    }
+    while (tokens_ids(prompt->documents[document].tokens) != from->ids) {
+        document++;
+        ck_assert_uint_lt(document, prompt->document_count);
+    }
+    bring(world, name, session, document, 1, from->block_count);
 }
 
 static void
@@ -145,7 +188,7 @@ copy_builds(struct world *world, const struct sched_action *action, struct lette
         build->done = build->start = from->start;
         build->first = first;
         build->name = name_of_build(session, from->build);
-        bring(world, build->name, session);
+        bring_build(world, build->name, session, from);
         build->n_tokens = from->n_tokens;
         fake_blocks_add(&build->blocks, from->blocks + first, from->block_count - first);
         copy_reads(session, from, build);
@@ -190,9 +233,10 @@ copy_run(struct world *world, const struct sched_action *action)
     }
     run->doc_tokens = offset;
     fake_blocks_add(&run->own, action->blocks, action->block_count);
-    if (session->prompt.reuse == REUSE_NONE && session->prompt.document_count > 0) {
-        run->name = dockey_hash(&session->prompt.documents[0].key);
-        bring(world, run->name, session);
+    if (session->prompt.document_count > 0) { /* an answer has something of its documents */
+        run->name = htab_mix(~session->id);
+        bring(world, run->name, session, 0, (uint32_t)session->prompt.document_count,
+              action->block_count);
     }
     run->turn_tokens = session->turn_tokens;
     ck_assert_uint_eq(run->turn_tokens, session->turn_block_count * world->config.block_tokens);
@@ -346,23 +390,39 @@ is_taken(const struct world *world, uint32_t block)
     return false;
 }
 
-/* No block holds anything of a document that was erased, unless a request that came after the
- * Forget has brought it back. */
 static void
-check_erased(struct world *world, const struct sched_forgotten *forgotten)
+check_gone(const struct world *world, const struct brought *brought)
 {
-    uint64_t name = dockey_hash(&forgotten->key);
+    for (uint32_t i = 0; i < brought->blocks; i++) {
+        uint64_t content = fake_content(brought->name, i);
 
-    if (find_brought(world, name)->arrival_us >= world->now_us - forgotten->elapsed_us) {
-        world->brought_back++;
-        return;
-    }
-    for (uint32_t block = 0; block < world->config.block_count; block++) {
-        for (uint32_t i = 0; i < OWN_BLOCKS_MAX; i++) {
-            ck_assert_msg(world->contents[block] != fake_content(name, i) || is_in_use(world, block)
+        for (uint32_t block = 0; block < world->config.block_count; block++) {
+            ck_assert_msg(world->contents[block] != content || is_in_use(world, block)
                               || is_taken(world, block),
                           "block %u still holds block %u of what was erased", block, i);
         }
+        for (uint32_t place = 0; place < world->config.host_places; place++) {
+            ck_assert_msg(world->host[place] != content,
+                          "place %u still holds block %u of what was erased", place, i);
+        }
+    }
+}
+
+/* Nothing holds anything of a document that was erased, in any form, unless a request that came
+ * after the Forget has brought it back. */
+static void
+check_erased(struct world *world, const struct sched_forgotten *forgotten)
+{
+    uint64_t document = dockey_hash(&forgotten->key);
+
+    for (uint32_t i = 0; i < world->brought_count; i++) {
+        const struct brought *brought = &world->brought[i];
+        bool is_back = brought->arrival_us >= world->now_us - forgotten->elapsed_us;
+
+        if (is_of(brought, document) && !is_back) {
+            check_gone(world, brought);
+        }
+        world->brought_back += is_back && brought->name == document;
     }
 }
 

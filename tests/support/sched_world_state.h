@@ -11,9 +11,14 @@
 
 #define WORLD_NAMES_MAX 4096
 
-/* The last request that had a document written, by the time when it came. */
+#define WORLD_OF_MAX 8
+
+/* The last request that had a form of a document written, by the time when it came; and of which
+ * documents that form has something. */
 struct brought {
     uint64_t name, arrival_us;
+    uint64_t of[WORLD_OF_MAX];
+    uint32_t of_count, blocks; /* at most so many blocks */
 };
 
 struct world {
