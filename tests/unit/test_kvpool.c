@@ -556,42 +556,6 @@ START_TEST(a_copy_that_is_being_made_of_a_damaged_document_is_found_by_nobody)
 }
 END_TEST
 
-START_TEST(what_stands_behind_a_document_goes_with_it_and_nothing_else)
-{
-    struct kvpool *pool = new_pool(12);
-    struct kvpool_want a = want("a", BLOCK_TOKENS), b = want("b", BLOCK_TOKENS);
-    struct kvpool_want c = want("c behind a, b", BLOCK_TOKENS);
-    struct kvpool_want d = want("d behind b", BLOCK_TOKENS);
-    const uint64_t behind[] = {dockey_hash(&a.key), dockey_hash(&b.key)};
-    struct kvpool_claim *made;
-
-    load(pool, "a", BLOCK_TOKENS);
-    load(pool, "b", BLOCK_TOKENS);
-    c.behind = behind;
-    c.behind_count = 2;
-    c.source = d.source = 7; /* of documents that are not here by themselves */
-    d.behind = behind + 1;
-    d.behind_count = 1;
-    made = claim(pool, &c, 1, 0, 1);
-    kvpool_doc_seal(pool, c.doc, 0);
-    release(pool, &made);
-    made = claim(pool, &d, 1, 0, 1);
-    kvpool_doc_seal(pool, d.doc, 0);
-    release(pool, &made);
-    ck_assert_uint_eq(kvpool_drop_stemming(pool, &a.key), 2);
-    kvpool_check(pool);
-    ck_assert_ptr_null(kvpool_find(pool, &c.key));
-    ck_assert_ptr_nonnull(kvpool_find(pool, &d.key));
-    struct kvpool_forgotten forgotten;
-
-    ck_assert_int_eq(kvpool_erase(pool, &b.key, 1, &forgotten), ST_OK);
-    ck_assert_uint_eq(forgotten.documents, 2);
-    ck_assert_uint_eq(forgotten.remnants, 1); /* of c, which had something of b, too */
-    ck_assert_uint_eq(stats_of(pool).documents, 0);
-    kvpool_destroy(&pool);
-}
-END_TEST
-
 START_TEST(the_memory_of_what_was_evicted_is_bounded)
 {
     struct kvpool *pool = new_pool(4);
@@ -706,6 +670,5 @@ CHECK_MAIN("kvpool", a_cold_document_is_built_and_then_hit,
            pins_keep_to_their_share, a_forgotten_document_goes_with_its_last_reference,
            a_build_goes_on_when_its_document_is_forgotten, every_miss_has_its_reason,
            a_copy_that_is_being_made_of_a_damaged_document_is_found_by_nobody,
-           what_stands_behind_a_document_goes_with_it_and_nothing_else,
            the_memory_of_what_was_evicted_is_bounded, a_claim_grows_by_all_or_nothing,
            a_pool_that_cannot_be_is_refused, the_walk_over_documents_shows_each_once)

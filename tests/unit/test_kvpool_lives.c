@@ -450,6 +450,40 @@ START_TEST(own_blocks_that_are_kept_are_a_document_whose_head_is_enough)
 }
 END_TEST
 
+START_TEST(what_stands_behind_a_document_goes_with_it_and_nothing_else)
+{
+    struct kvpool *pool = new_pool(12);
+    struct kvpool_want a = want("a", BLOCK_TOKENS), b = want("b", BLOCK_TOKENS);
+    struct kvpool_want c = want("c behind a, b", BLOCK_TOKENS);
+    struct kvpool_want d = want("d behind b", BLOCK_TOKENS);
+    const uint64_t behind[] = {dockey_hash(&a.key), dockey_hash(&b.key)};
+    struct kvpool_forgotten forgotten;
+    struct kvpool_claim *made;
+
+    load(pool, "a", BLOCK_TOKENS);
+    load(pool, "b", BLOCK_TOKENS);
+    c.behind = behind;
+    c.behind_count = 2;
+    c.source = d.source = 7; /* of documents that are not here by themselves */
+    d.behind = behind + 1;
+    d.behind_count = 1;
+    made = claim(pool, &c, 1, 0, 1);
+    kvpool_doc_seal(pool, c.doc, 0);
+    release(pool, &made);
+    made = claim(pool, &d, 1, 0, 1);
+    kvpool_doc_seal(pool, d.doc, 0);
+    release(pool, &made);
+    ck_assert_uint_eq(kvpool_drop_stemming(pool, &a.key), 2);
+    ck_assert_ptr_null(kvpool_find(pool, &c.key));
+    ck_assert_ptr_nonnull(kvpool_find(pool, &d.key));
+    ck_assert_int_eq(kvpool_erase(pool, &b.key, 1, &forgotten), ST_OK);
+    ck_assert_uint_eq(forgotten.documents, 2);
+    ck_assert_uint_eq(forgotten.remnants, 1); /* of c, which had something of b, too */
+    ck_assert_uint_eq(stats_of(pool).documents, 0);
+    kvpool_destroy(&pool);
+}
+END_TEST
+
 CHECK_MAIN("kvpool_lives", own_blocks_that_are_kept_are_a_document_whose_head_is_enough,
            a_cancelled_builders_work_goes_on_for_those_who_wait,
            a_lost_workers_blocks_are_quarantined_until_it_is_gone,
@@ -462,4 +496,5 @@ CHECK_MAIN("kvpool_lives", own_blocks_that_are_kept_are_a_document_whose_head_is
            two_requests_of_sixty_percent_each_both_finish,
            a_drained_pool_is_free_or_evictable_to_the_last_block,
            a_policy_hears_of_every_turn_in_a_documents_life_once,
-           every_named_policy_is_found_and_no_other)
+           every_named_policy_is_found_and_no_other,
+           what_stands_behind_a_document_goes_with_it_and_nothing_else)
