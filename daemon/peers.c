@@ -185,6 +185,16 @@ peers_lose_marked(struct kvasird *d)
 }
 
 void
+peers_excuse(struct kvasird *d, uint64_t now_us, uint64_t late_us)
+{
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        uint64_t heard_us = d->peers[i].heard_us + late_us;
+
+        d->peers[i].heard_us = heard_us < now_us ? heard_us : now_us;
+    }
+}
+
+void
 peers_beat(struct kvasird *d, uint64_t now_us)
 {
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {

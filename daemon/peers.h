@@ -69,6 +69,10 @@ void peers_refuse(struct kvasird *d, uint32_t worker);
 /* A message on the worker socket. */
 void peers_message(struct kvasird *d, const struct message *message);
 
+/* We were late by so much: a host that stood still (a virtual machine that was paused, a processor
+ * that others had) has kept its workers from speaking, or us from hearing them. */
+void peers_excuse(struct kvasird *d, uint64_t now_us, uint64_t late_us);
+
 /* Heartbeats out, silence noticed.  To be called every heartbeat. */
 void peers_beat(struct kvasird *d, uint64_t now_us);
 

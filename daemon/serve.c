@@ -149,6 +149,7 @@ tick(struct kvasird *d)
         deliver(d);
     }
     if (now_us >= d->next_beat_us) {
+        peers_excuse(d, now_us, now_us - d->next_beat_us);
         d->next_beat_us = now_us + d->options.heartbeat * 1000;
         peers_beat(d, now_us);
         insight_tick(d, now_us);

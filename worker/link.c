@@ -309,6 +309,14 @@ receive(struct link *link)
 
 /* --- life ---------------------------------------------------------------------------- */
 
+/* Late by so much: what a host that stood still has kept kvasird from saying, us from hearing and
+ * the engine from doing is not held against them. */
+static void
+excuse(uint64_t *since_us, uint64_t now_us, uint64_t late_us)
+{
+    *since_us = *since_us + late_us < now_us ? *since_us + late_us : now_us;
+}
+
 static enum status
 wait_events(struct link *link, int stop_fd, bool *must_stop_out, bool *is_daemon_gone_out)
 {
@@ -331,6 +339,13 @@ wait_events(struct link *link, int stop_fd, bool *must_stop_out, bool *is_daemon
 
     if (zmq_poll(items, count, timeout_ms) < 0 && errno != EINTR) {
         return ERR(ST_SYSTEM, "zmq_poll: %s", zmq_strerror(errno));
+    }
+    now_us = clock_now_us();
+    if (now_us > due_us) {
+        excuse(&link->heard_us, now_us, now_us - due_us);
+        if (link->step_since_us != 0) {
+            excuse(&link->step_since_us, now_us, now_us - due_us);
+        }
     }
     mailbox_clear_fd(link->mailbox);
     *must_stop_out = items[2].revents != 0;
@@ -487,7 +502,9 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
     if (state.is_ended) {
         return ERR(state.status, "engine: %s", state.detail);
     }
-    if (is_daemon_gone && !must_stop) {
+    bool is_drained = link->is_draining && state.is_idle && mailbox_outgoing(link->mailbox) == NULL;
+
+    if (is_daemon_gone && !must_stop && !is_drained) {
         return begin_orphan(link, "gone");
     }
     if (link->is_fenced) {
@@ -497,8 +514,7 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
         && mailbox_next_arena(link->mailbox) != NULL) {
         return begin_orphan(link, "silent"); /* hung: it will be replaced, or refuse us */
     }
-    if (must_stop
-        || (link->is_draining && state.is_idle && mailbox_outgoing(link->mailbox) == NULL)) {
+    if (must_stop || is_drained) {
         say_bye(link, must_stop ? "told to stop" : "drained");
         FAILPOINT(detach_bye);
         log_info("worker_leaving", "worker=%u reason=%s", link->attachment->worker,

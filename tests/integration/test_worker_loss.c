@@ -2,6 +2,7 @@
 /* A worker dies in the middle of an answer: the client sees a pause and the same text. */
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "tests/support/check_main.h"
 #include "tests/support/failing_ops.h"
 
+#define STANDSTILL_MS 6000 /* longer than --worker-liveness and five heartbeats */
 #define ANSWER_TOKENS 300
 #define STEPS         "KVASIR_TEST_STEPS=40" /* of a worker until something happens to it */
 
@@ -157,8 +159,7 @@ END_TEST
 
 START_TEST(a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone)
 {
-    const char *const args[] = {"--heartbeat", "200ms", "--worker-liveness", "2s", NULL};
-    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
+    struct host *host = host_start(&(struct host_options){.workers = 1});
     struct answer undisturbed;
     struct process *worker;
 
@@ -178,7 +179,38 @@ START_TEST(a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone)
 }
 END_TEST
 
+/* A virtual machine that is paused: all stop, and go on some time later.  Whoever wakes up first
+ * has heard nothing for long. */
+START_TEST(a_host_that_stood_still_has_lost_nobody)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+    struct answer undisturbed;
+
+    ask_ok(host, &question, &undisturbed);
+    for (int i = 0; i < 2; i++) {
+        struct process *first = i == 0 ? host_daemon(host) : host_worker(host, 0);
+        struct process *second = i == 0 ? host_worker(host, 0) : host_daemon(host);
+        struct asking *asking = asking_start(host, &question);
+        struct answer answer;
+
+        asking_wait_tokens(asking, 1);
+        process_signal(first, SIGSTOP);
+        process_signal(second, SIGSTOP);
+        (void)poll(NULL, 0, STANDSTILL_MS);
+        process_signal(first, SIGCONT);
+        process_signal(second, SIGCONT);
+        asking_end(&asking, &answer);
+        ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
+        answer_assert_same(&undisturbed, &answer);
+    }
+    ck_assert_uint_eq(host_counter(host, "workers_lost"), 0);
+    ck_assert_uint_eq(host_counter(host, "requests_requeued"), 0);
+    host_stop(&host);
+}
+END_TEST
+
 CHECK_MAIN("worker_loss", an_answer_goes_on_after_its_worker_was_killed,
            an_answer_waits_for_a_new_worker_when_the_only_one_was_killed,
            a_worker_whose_device_fails_ends_at_once_and_its_answer_goes_on_elsewhere,
-           a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone)
+           a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone,
+           a_host_that_stood_still_has_lost_nobody)
