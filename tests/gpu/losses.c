@@ -490,7 +490,7 @@ main(int argc, char **argv)
         if (argc > 1 && strcmp(argv[1], "--list") == 0) {
             printf("%s\n", tests[i]->name);
         }
-        tcase_set_timeout(tcase, 300);
+        tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS);
         tcase_add_test(tcase, tests[i]);
         suite_add_tcase(suite, tcase);
     }

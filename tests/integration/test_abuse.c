@@ -100,7 +100,7 @@ expect(struct rude *rude, uint64_t id, enum rpc_code code, const char *words)
     struct wire_arena *arena;
     struct frames frames;
 
-    ck_assert_int_eq(zmq_poll(&item, 1, PROCESS_TIMEOUT_MS), 1);
+    ck_assert_int_eq(zmq_poll(&item, 1, process_patience_ms()), 1);
     ck_assert_int_eq(frames_recv(rude->socket, &frames), ST_OK);
     ck_assert_int_eq(wire_arena_new(&arena), ST_OK);
     ck_assert_int_eq(wire_unpack(arena, &kvasir__v1__reply_header__descriptor,
@@ -130,7 +130,7 @@ check_is_served(struct host *host, const struct answer *before)
 static void
 wait_fds_at_most(const struct process *process, int at_most)
 {
-    uint64_t limit_us = clock_now_us() + PROCESS_TIMEOUT_MS * UINT64_C(1000);
+    uint64_t limit_us = process_patience_until_us();
 
     while (process_count_fds(process) > at_most) {
         ck_assert_msg(clock_now_us() < limit_us, "%d descriptors, %d before",
@@ -290,7 +290,8 @@ END_TEST
 /* SIGTERM: what runs is finished, what comes then is refused, and the end is a good one. */
 START_TEST(a_daemon_that_is_told_to_stop_finishes_what_runs_and_refuses_what_is_new)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    static const char *const args[] = {"--drain-timeout", "10min", NULL};
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
     struct question longer = question, late = question;
     static struct answer alone, whole, refused;
 

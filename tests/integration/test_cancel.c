@@ -7,11 +7,6 @@
 #include "tests/support/asking.h"
 #include "tests/support/check_main.h"
 
-/* Steps of a few milliseconds, so that the answers below are far from their end. */
-#define LAYERS 4
-#define WIDTH  256
-#define FFN    1024
-
 #define STEPS_MAX 2
 
 static const struct asking_doc documents[] = {{40, 1}, {40, 2}};
@@ -21,11 +16,8 @@ static const struct question long_question = {
 static struct host *
 start_slow_host(void)
 {
-    struct tiny_model_config model = tiny_model_defaults();
+    struct tiny_model_config model = host_slow_model();
 
-    model.L = LAYERS;
-    model.C = WIDTH;
-    model.F = FFN;
     return host_start(&(struct host_options){.workers = 1, .kv_memory = "64MiB", .model = &model});
 }
 

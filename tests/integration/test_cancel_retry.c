@@ -96,12 +96,9 @@ START_TEST(an_answer_asked_for_again_is_the_answer_whatever_was_cancelled_before
 {
     const char *const args[] = {"--check-pool", "--reserve-tokens", "8",  "--scrub-interval",
                                 "50ms",         "--verify-reuse",   "20", NULL};
-    struct tiny_model_config model = tiny_model_defaults();
+    struct tiny_model_config model = host_slow_model(); /* a cancel comes in the middle */
     struct lane lanes[LANES] = {0};
 
-    model.L = 4; /* steps of a few milliseconds, so that a cancel comes in the middle */
-    model.C = 256;
-    model.F = 1024;
     struct host *host = host_start(&(struct host_options){
         .workers = 2, .kv_memory = KV_MEMORY, .model = &model, .daemon_args = args});
 

@@ -200,5 +200,5 @@ main(void)
 {
     const TTest *const tests[] = {every_answer_is_its_solo_answer_whatever_dies};
 
-    return check_run("chaos", tests, 1, 120 + 2 * seconds());
+    return check_run("chaos", tests, 1, CHECK_TIMEOUT_SECONDS + 2 * seconds());
 }

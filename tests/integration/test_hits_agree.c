@@ -53,7 +53,7 @@ main(void)
     Suite *suite = suite_create("hits_agree");
     TCase *tcase = tcase_create("hits_agree");
 
-    tcase_set_timeout(tcase, 300);
+    tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS);
     tcase_add_loop_test(tcase, hit_tokens_of_the_kernels_are_those_of_the_policy, 0, 4);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -49,7 +49,7 @@ END_TEST
 
 START_TEST(a_hung_kvasird_is_killed_and_followed)
 {
-    static const char *const args[] = {"--watchdog", "500ms", NULL};
+    static const char *const args[] = {"--watchdog", "5s", NULL}; /* a busy one is not hung */
     struct host *host =
         host_start(&(struct host_options){.workers = 1, .has_keeper = true, .keeper_args = args});
     struct answer before;

@@ -309,7 +309,7 @@ main(void)
     TCase *tcase = tcase_create("soak");
     SRunner *runner = srunner_create(suite);
 
-    tcase_set_timeout(tcase, 120 + 2 * seconds());
+    tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS + 2 * seconds());
     tcase_add_checked_fixture(tcase, run_load, NULL);
     tcase_add_test(tcase, the_books_balance_and_memory_does_not_grow);
     suite_add_tcase(suite, tcase);

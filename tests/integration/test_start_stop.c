@@ -67,7 +67,7 @@ END_TEST
 static void
 wait_fds_at_most(const struct process *process, int at_most)
 {
-    uint64_t limit_us = clock_now_us() + PROCESS_TIMEOUT_MS * UINT64_C(1000);
+    uint64_t limit_us = process_patience_until_us();
 
     for (int count = process_count_fds(process); count > at_most;
          count = process_count_fds(process)) {

@@ -16,7 +16,8 @@ static const ProtobufCMessage *
 call(struct rpc *rpc, enum method_id method, const ProtobufCMessage *request, enum rpc_code code)
 {
     const ProtobufCMessage *reply = NULL;
-    struct rpc_call c = {.method = method, .request = request, .timeout_ms = PROCESS_TIMEOUT_MS};
+    struct rpc_call c = {
+        .method = method, .request = request, .timeout_ms = (uint32_t)process_patience_ms()};
     enum rpc_code got = rpc_call(rpc, &c, &reply);
 
     ck_assert_msg(got == code, "%s: %s", rpc_code_name(got), rpc_message(rpc));

@@ -23,7 +23,6 @@
 
 #include "kvasir/v1/worker.pb-c.h"
 
-#define WAIT_MS     60000
 #define PATIENT_MS  20000 /* a heartbeat so slow that silence never ends a test by chance */
 #define INCARNATION 4711
 
@@ -116,7 +115,7 @@ wait_for(int fd)
     int n;
 
     do {
-        n = poll(&item, 1, WAIT_MS);
+        n = poll(&item, 1, process_patience_ms());
     } while (n < 0 && errno == EINTR);
     ck_assert_int_eq(n, 1);
 }
@@ -305,7 +304,7 @@ hear(struct stage *stage, struct actor *actor)
         struct frames frames;
         zmq_pollitem_t item = {.socket = stage->router, .events = ZMQ_POLLIN};
 
-        ck_assert_int_eq(zmq_poll(&item, 1, WAIT_MS), 1);
+        ck_assert_int_eq(zmq_poll(&item, 1, process_patience_ms()), 1);
         ck_assert_int_eq(frames_recv(stage->router, &frames), ST_OK);
         ck_assert_uint_eq(frames.count, 2);
         actor->routing_length = frames_length(&frames, 0);

@@ -295,5 +295,5 @@ main(void)
     };
 
     run_cells();
-    return check_run("evict_sim", tests, sizeof(tests) / sizeof(tests[0]), 300);
+    return check_run("evict_sim", tests, sizeof(tests) / sizeof(tests[0]), CHECK_TIMEOUT_SECONDS);
 }

@@ -282,7 +282,7 @@ main(void)
     Suite *suite = suite_create("forecast");
     TCase *tcase = tcase_create("forecast");
 
-    tcase_set_timeout(tcase, 300);
+    tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS);
     tcase_add_loop_test(tcase, a_forecast_comes_true_or_says_that_it_is_uncertain, 0,
                         (int)workload_ci_count);
     tcase_add_test(tcase, a_look_at_all_that_is_remembered_needs_less_than_sixteen_mebibytes);

@@ -13,7 +13,7 @@
 
 #include "kvasir/v1/admin.pb-c.h"
 
-#define SETTLE_LIMIT_US (60ull * 1000 * 1000)
+#define SETTLE_LIMIT_US (600ull * 1000 * 1000)
 #define LOOK_EVERY_MS   2
 
 static bool

@@ -36,16 +36,10 @@ gateway_stop(struct gateway *gateway)
     process_stop(&gateway->process);
 }
 
-static uint64_t
-limit_us(void)
-{
-    return clock_now_us() + PROCESS_TIMEOUT_MS * UINT64_C(1000);
-}
-
 void
 gateway_wait_health(const struct gateway *gateway, unsigned status)
 {
-    uint64_t limit = limit_us();
+    uint64_t limit = process_patience_until_us();
     unsigned is;
 
     while ((is = http_ask(gateway->port, "GET", "/health", NULL, NULL, NULL)) != status) {
@@ -74,7 +68,7 @@ gateway_metric(const struct gateway *gateway, const char *name)
 void
 gateway_wait_metric(const struct gateway *gateway, const char *name, double value)
 {
-    uint64_t limit = limit_us();
+    uint64_t limit = process_patience_until_us();
     double is;
 
     while ((is = gateway_metric(gateway, name)) < value || is > value) {

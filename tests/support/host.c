@@ -17,10 +17,8 @@
 #include "kvasir/v1/wire.pb-c.h"
 #include "proto/endpoints.h"
 
-#define PATH_MAX_HERE  96 /* of the folders, so that a socket's path always fits */
-#define LOOK_EVERY_MS  1  /* between two looks at a counter */
-#define WAIT_LIMIT_US  (120ull * 1000 * 1000)
-#define WRAPPER_FACTOR 10
+#define PATH_MAX_HERE 96 /* of the folders, so that a socket's path always fits */
+#define LOOK_EVERY_MS 1  /* between two looks at a counter */
 
 struct host {
     char root[PATH_MAX_HERE]; /* holds the model and the runtime folder */
@@ -33,6 +31,17 @@ struct host {
     struct process *workers[HOST_WORKERS_MAX];
     struct rpc *admin;
 };
+
+struct tiny_model_config
+host_slow_model(void)
+{
+    struct tiny_model_config model = tiny_model_defaults();
+
+    model.L = 4;
+    model.C = 256;
+    model.F = 1024;
+    return model;
+}
 
 static size_t
 append_args(const char **args, size_t count, const char *const *more)
@@ -299,15 +308,6 @@ host_begin_worker(struct host *host)
     return index;
 }
 
-uint32_t
-host_add_worker(struct host *host)
-{
-    uint32_t index = host_begin_worker(host);
-
-    process_wait_ready(host->workers[index]);
-    return index;
-}
-
 void
 host_settle_worker(struct host *host, uint32_t index)
 {
@@ -342,12 +342,42 @@ static const ProtobufCMessage *
 call_admin(struct host *host, enum method_id method, const ProtobufCMessage *request)
 {
     const ProtobufCMessage *reply = NULL;
-    struct rpc_call call = {.method = method, .request = request, .timeout_ms = PROCESS_TIMEOUT_MS};
+    struct rpc_call call = {
+        .method = method, .request = request, .timeout_ms = (uint32_t)process_patience_ms()};
     enum rpc_code code = rpc_call(host->admin, &call, &reply);
 
     ck_assert_msg(code == RPC_OK, "%s: %s: %s", method_get(method)->path, rpc_code_name(code),
                   rpc_message(host->admin));
     return reply;
+}
+
+static bool
+is_serving(struct host *host, pid_t pid)
+{
+    const Kvasir__V1__WorkersReply *reply =
+        (const Kvasir__V1__WorkersReply *)call_admin(host, METHOD_WORKERS, NULL);
+
+    for (size_t i = 0; i < reply->n_workers; i++) {
+        if ((pid_t)reply->workers[i]->pid == pid) {
+            return strcmp(reply->workers[i]->state, "attaching") != 0;
+        }
+    }
+    return false;
+}
+
+/* Its own READY=1 may come before kvasird has heard that it is. */
+uint32_t
+host_add_worker(struct host *host)
+{
+    uint32_t index = host_begin_worker(host);
+    uint64_t limit_us = process_patience_until_us();
+
+    process_wait_ready(host->workers[index]);
+    while (!is_serving(host, process_pid(host->workers[index]))) {
+        ck_assert_msg(clock_now_us() < limit_us, "kvasird does not take the worker");
+        (void)poll(NULL, 0, LOOK_EVERY_MS);
+    }
+    return index;
 }
 
 static bool
@@ -384,16 +414,10 @@ host_counter(struct host *host, const char *name)
     return value;
 }
 
-static uint64_t
-wait_limit_us(void)
-{
-    return WAIT_LIMIT_US * (getenv("KVASIR_TEST_WRAPPER") == NULL ? 1 : WRAPPER_FACTOR);
-}
-
 void
 host_wait_at_least(struct host *host, const char *name, uint64_t at_least)
 {
-    uint64_t limit_us = clock_now_us() + wait_limit_us();
+    uint64_t limit_us = process_patience_until_us();
 
     for (uint64_t value = host_counter(host, name); value < at_least;
          value = host_counter(host, name)) {
@@ -406,7 +430,7 @@ host_wait_at_least(struct host *host, const char *name, uint64_t at_least)
 void
 host_wait_exactly(struct host *host, const char *name, uint64_t exactly)
 {
-    uint64_t limit_us = clock_now_us() + wait_limit_us();
+    uint64_t limit_us = process_patience_until_us();
 
     for (uint64_t value = host_counter(host, name); value != exactly;
          value = host_counter(host, name)) {
@@ -488,7 +512,7 @@ count_answering(struct host *host)
 void
 host_wait_answering(struct host *host, size_t count)
 {
-    uint64_t limit_us = clock_now_us() + wait_limit_us();
+    uint64_t limit_us = process_patience_until_us();
 
     for (size_t have = count_answering(host); have < count; have = count_answering(host)) {
         ck_assert_msg(clock_now_us() < limit_us, "%zu and not %zu requests have tokens", have,

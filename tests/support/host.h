@@ -27,6 +27,10 @@ struct host_options {
     bool keeps_pool; /* the daemon has a supervisor with an fd store: see host_restart_daemon */
 };
 
+/* One with steps of a few milliseconds: an answer of thousands of tokens that has begun is far from
+ * its end, also if whoever waits for that has no processor for seconds. */
+struct tiny_model_config host_slow_model(void);
+
 struct host;
 
 /* Starts everything and waits until every worker is ready. */
@@ -67,7 +71,7 @@ const struct process_store *host_store(struct host *host);
 /* The file that the daemon serves. */
 const char *host_model(const struct host *host);
 
-/* Starts one more worker in a free place and waits until it is ready; returns its index. */
+/* Starts one more worker in a free place; waits until kvasird counts on it; returns its index. */
 uint32_t host_add_worker(struct host *host);
 
 /* Starts one that may never be ready; returns its index. */

@@ -14,7 +14,8 @@
 
 #include <check.h>
 
-#define WAIT_MS      60000
+#include "tests/support/process.h"
+
 #define HEAD_BYTES   16384
 #define BUFFER_BYTES (64u << 10)
 #define BODY_MAX     (64u << 20)
@@ -31,12 +32,6 @@ struct http {
     bool has_ended;
     bool is_broken; /* closed before its end */
 };
-
-static int
-wait_ms(void)
-{
-    return getenv("KVASIR_TEST_WRAPPER") == NULL ? WAIT_MS : 10 * WAIT_MS;
-}
 
 /* A receive_bytes other than 0 is the most that the kernel takes in for this end. */
 static struct http *
@@ -135,8 +130,8 @@ fill(struct http *http)
     struct pollfd fd = {.fd = http->fd, .events = POLLIN};
 
     ck_assert_uint_lt(http->in_length, BUFFER_BYTES);
-    ck_assert_msg(poll(&fd, 1, wait_ms()) == 1, "no bytes within %d ms; body so far: %s", wait_ms(),
-                  http->body);
+    ck_assert_msg(poll(&fd, 1, process_patience_ms()) == 1,
+                  "no bytes within %d ms; body so far: %s", process_patience_ms(), http->body);
     ssize_t got = recv(http->fd, http->in + http->in_length, BUFFER_BYTES - http->in_length, 0);
 
     if (got <= 0) {

@@ -17,6 +17,11 @@
 
 #include <check.h>
 
+#include "common/clock.h"
+
+#define PATIENCE_MS      300000
+#define WRAPPER_FACTOR   10
+#define TIMES_MAX        1000
 #define OUTPUT_BYTES_MAX (4u << 20)
 #define NOTIFY_NAME_MAX  64
 
@@ -36,10 +41,20 @@ struct process {
     char ready[256]; /* the datagram with READY=1 */
 };
 
-static int
-timeout_ms(void)
+int
+process_patience_ms(void)
 {
-    return getenv("KVASIR_TEST_WRAPPER") == NULL ? PROCESS_TIMEOUT_MS : 10 * PROCESS_TIMEOUT_MS;
+    const char *text = getenv("CK_TIMEOUT_MULTIPLIER");
+    double least = getenv("KVASIR_TEST_WRAPPER") == NULL ? 1 : WRAPPER_FACTOR;
+    double times = text == NULL ? least : strtod(text, NULL);
+
+    return (int)(PATIENCE_MS * (times < least ? least : times > TIMES_MAX ? TIMES_MAX : times));
+}
+
+uint64_t
+process_patience_until_us(void)
+{
+    return clock_now_us() + (uint64_t)process_patience_ms() * 1000;
 }
 
 /* An abstract socket: nothing to remove afterwards. */
@@ -305,9 +320,9 @@ process_wait_ready(struct process *process)
                             {.fd = process->pidfd, .events = POLLIN}};
 
     for (;;) {
-        int count = poll(fds, 2, timeout_ms());
+        int count = poll(fds, 2, process_patience_ms());
         ck_assert_msg(count > 0 || (count < 0 && errno == EINTR), "%s: no READY=1 in %d ms",
-                      process->program, timeout_ms());
+                      process->program, process_patience_ms());
         if (count < 0) {
             continue;
         }
@@ -332,7 +347,8 @@ read_output(struct process *process)
         process->output = calloc(1, OUTPUT_BYTES_MAX + 1);
         ck_assert_ptr_nonnull(process->output);
     }
-    ck_assert_msg(poll(&fd, 1, timeout_ms()) == 1, "%s: silent and not ended", process->program);
+    ck_assert_msg(poll(&fd, 1, process_patience_ms()) == 1, "%s: silent and not ended",
+                  process->program);
     ssize_t got =
         read(process->out, process->output + process->length, OUTPUT_BYTES_MAX - process->length);
     ck_assert_int_ge(got, 0);
@@ -376,7 +392,7 @@ await_end(struct process *process)
                             {.fd = process->notify, .events = POLLIN}};
 
     do {
-        ck_assert_msg(poll(fds, 2, timeout_ms()) > 0, "%s does not end", process->program);
+        ck_assert_msg(poll(fds, 2, process_patience_ms()) > 0, "%s does not end", process->program);
         process_read_notify(process);
     } while (fds[0].revents == 0);
 }
@@ -451,4 +467,34 @@ process_count_fds(const struct process *process)
     }
     (void)closedir(folder);
     return count - 2; /* without . and .. */
+}
+
+uint64_t
+process_delay_us(pid_t pid)
+{
+    char path[384];
+    uint64_t delay_ns = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *threads = opendir(path);
+
+    if (threads == NULL) {
+        return 0;
+    }
+    for (struct dirent *entry = readdir(threads); entry != NULL; entry = readdir(threads)) {
+        unsigned long long ran_ns, waited_ns;
+
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, entry->d_name);
+        FILE *file = fopen(path, "re");
+
+        if (file == NULL) {
+            continue; /* . and .., and those that end meanwhile */
+        }
+        if (fscanf(file, "%llu %llu", &ran_ns, &waited_ns) == 2) {
+            delay_ns += waited_ns;
+        }
+        (void)fclose(file);
+    }
+    (void)closedir(threads);
+    return delay_ns / 1000;
 }

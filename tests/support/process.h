@@ -12,12 +12,19 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
-#define PROCESS_ARGS_MAX   64
-#define PROCESS_TIMEOUT_MS 120000 /* of one wait; ten times that under a wrapper */
+#define PROCESS_ARGS_MAX 64
 
 struct process;
+
+/* The limit of one wait.  It ends what hangs and judges no speed, so it is far from all that a slow
+ * and busy machine needs; times CK_TIMEOUT_MULTIPLIER, and at least tenfold under a wrapper. */
+int process_patience_ms(void);
+
+/* The time on common/clock.h's clock when that has passed. */
+uint64_t process_patience_until_us(void);
 
 /* Starts `program` (relative to the build folder) with `args`, NULL-terminated, without argv[0].
  * Extra environment as NULL-terminated "NAME=VALUE" strings; NULL: none.  The caller owns it. */
@@ -81,5 +88,10 @@ void process_destroy(struct process **process);
 
 /* Open file descriptors of the program. */
 int process_count_fds(const struct process *process);
+
+/* How long its threads that are there now could have run and had no processor: what a bound on time
+ * does not count, or it would judge what else the machine does.  0 where the kernel does not tell.
+ */
+uint64_t process_delay_us(pid_t pid);
 
 #endif

@@ -11,9 +11,6 @@
 
 #define NAME "SmolLM2-135M-Instruct.Q4_1.gguf"
 
-/* 11 cases and their greedy answers, on a busy machine. */
-#define TIMEOUT_SECONDS 300
-
 static char model_path[512];
 
 START_TEST(logits_and_greedy_answers_equal_the_goldens)
@@ -109,5 +106,5 @@ main(void)
                                   it_reads_a_chat_as_its_own_template_has_it};
 
     find_model();
-    return check_run("smollm2", tests, sizeof(tests) / sizeof(tests[0]), TIMEOUT_SECONDS);
+    return check_run("smollm2", tests, sizeof(tests) / sizeof(tests[0]), CHECK_TIMEOUT_SECONDS);
 }

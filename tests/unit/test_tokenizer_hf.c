@@ -481,7 +481,7 @@ main(void)
     TCase *tcase = tcase_create("tokenizer_hf");
     SRunner *runner = srunner_create(suite);
 
-    tcase_set_timeout(tcase, 300);
+    tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS);
     tcase_add_loop_test(tcase, ids_are_those_of_the_tokenizers_package, 0,
                         (int)(sizeof(kinds) / sizeof(kinds[0])));
     tcase_add_test(tcase, text_comes_back_from_its_ids);

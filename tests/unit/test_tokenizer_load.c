@@ -379,7 +379,7 @@ main(void)
     TCase *tcase = tcase_create("tokenizer_load");
     SRunner *runner = srunner_create(suite);
 
-    tcase_set_timeout(tcase, 300);
+    tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS);
     tcase_add_loop_test(tcase, a_bad_vocabulary_is_refused_with_file_key_and_reason, 0,
                         (int)(sizeof(spoils) / sizeof(spoils[0])));
     tcase_add_test(tcase, a_file_without_a_vocabulary_says_which_key_is_missing);

@@ -212,5 +212,6 @@ main(void)
     if (access(path, R_OK) != 0) {
         CHECK_SKIP_PROGRAM("no vocabularies: set KVASIR_SHARED_DATA to shared/data");
     }
-    return check_run("tokenizer_vectors", tests, sizeof(tests) / sizeof(tests[0]), 300);
+    return check_run("tokenizer_vectors", tests, sizeof(tests) / sizeof(tests[0]),
+                     CHECK_TIMEOUT_SECONDS);
 }
