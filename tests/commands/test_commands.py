@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 DIR = pathlib.Path(sys.argv[1])
 CONFIG = DIR / "kvasird.conf"
-PATIENCE_S = 120
+PATIENCE_S = 900  # for what hangs, not for what is slow
 NOBODY = "0" * 64
 
 OK, FAILURE, USAGE, UNREACHABLE, NOT_FOUND, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -134,10 +135,11 @@ class EveryCommand(Patient):
         self.assertGreater(frame["interval_s"], 0)
         self.assertTrue(0 <= frame["hit_ratio"] <= 1)
         self.assertEqual(frame["workers_ready"], 1)
+        start = time.monotonic()
         with subprocess.Popen(["./kvasirctl", "top", "--json", "--watch", "100ms"], stdout=subprocess.PIPE) as live:
             frames = [json.loads(live.stdout.readline()) for _ in range(3)]
             live.terminate()
-        self.assertLess(frames[2]["interval_s"], frames[0]["interval_s"])
+        self.assertLess(sum(f["interval_s"] for f in frames[1:]), time.monotonic() - start)  # from frame to frame
 
     def test_c_health(self):
         self.assertRegex(ctl("health"), r"^SERVING: 1 workers ready")
@@ -261,24 +263,33 @@ class EveryCommand(Patient):
         self.assertEqual(ctl_json("workers", "resume", "0"), {})
         self.assertEqual(ctl_json("workers")["workers"][0]["state"], "ready")
 
-    def long_request(self):
-        asking = subprocess.Popen(["./kvasir", "ask", "--raw", "--max-tokens", "5000", "--ignore-end", "on and on"],
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not (running := ctl_json("requests")["requests"]):
-            self.assertIsNone(asking.poll(), "it ended before it was seen")
-        return asking, running[0]["id"]
+    def until_cancelled(self, look):
+        """Asks for a long answer, looks at it by its number and cancels it, until that was before its end."""
+        status = OK
+        while status == OK:
+            with subprocess.Popen(["./kvasir", "ask", "--raw", "--max-tokens", "5000", "--ignore-end", "on and on"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as asking:
+                while not (running := ctl_json("requests")["requests"]) and asking.poll() is None:
+                    pass
+                if running:
+                    look(running[0]["id"])
+                status = asking.wait(PATIENCE_S)
+        self.assertEqual(status, INTERRUPTED)
+        return running[0]["id"]
 
     def test_c_requests(self):
-        asking, number_of = self.long_request()
-        self.assertRegex(ctl("requests"), rf"(?m)^ *{number_of} ")
-        ctl("requests", "cancel", str(number_of))
-        asking.wait(PATIENCE_S)
+        shown = []
+
+        def look(number_of):
+            shown.append(re.search(rf"(?m)^ *{number_of} ", ctl("requests")))
+            ctl("requests", "cancel", str(number_of))
+
+        self.until_cancelled(look)
+        self.assertIsNotNone(shown[-1])
 
     def test_c_requests_cancel(self):
         for form in (ctl, ctl_json):
-            asking, number_of = self.long_request()
-            self.assertFalse(form("requests", "cancel", str(number_of)))
-            self.assertEqual(asking.wait(PATIENCE_S), INTERRUPTED)
+            number_of = self.until_cancelled(lambda number: self.assertFalse(form("requests", "cancel", str(number))))
         self.assertRegex(ctl("explain", str(number_of)), rf"^request {number_of} ended [\d.]+ s ago: cancelled")
 
     def test_c_requests_trace(self):

@@ -23,7 +23,7 @@ stop() {
     local pid
     for pid in "${pids[@]}"; do
         kill "$pid" 2>/dev/null || true
-        timeout 30 tail --pid="$pid" -f /dev/null
+        timeout 600 tail --pid="$pid" -f /dev/null
     done
     pids=()
 }

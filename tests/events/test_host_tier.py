@@ -97,5 +97,5 @@ class HostTier(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(120, exit=True)
+    faulthandler.dump_traceback_later(900, exit=True)
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -17,7 +17,7 @@ IS_ARRAY = FORMAT == "array"
 TOPIC = b"kv@test"
 BLOCK = 16
 BITS = (1 << 64) - 1
-PATIENCE_MS = 60000
+PATIENCE_MS = 600000
 
 # vLLM's structures (vllm/distributed/kv_events.py, read at 0181ea3; `array` as before it): a field that is missing,
 # renamed, superfluous or of another type does not decode.

@@ -11,7 +11,7 @@ stop_all() {
     local pid
     for pid in "${pids[@]}"; do
         kill "$pid" 2>/dev/null || true
-        timeout 30 tail --pid="$pid" -f /dev/null || true
+        timeout 600 tail --pid="$pid" -f /dev/null || true
     done
     rm -rf "$dir"
 }

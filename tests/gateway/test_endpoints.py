@@ -8,7 +8,7 @@ import socket
 import sys
 
 PORT, ROUTES = int(sys.argv[1]), sys.argv[2]
-PATIENCE_S = 60
+PATIENCE_S = 600
 ERROR = {"message", "type", "param", "code"}
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}

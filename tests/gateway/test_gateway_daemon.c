@@ -18,13 +18,19 @@ struct rig {
 };
 
 static struct rig
-start(const char *const *args)
+start_with(const struct host_options *options, const char *const *args)
 {
-    struct rig rig = {.host = host_start(&(struct host_options){.workers = 1})};
+    struct rig rig = {.host = host_start(options)};
 
     rig.gateway = gateway_start(host_dir(rig.host), args);
     gateway_wait_health(&rig.gateway, 200);
     return rig;
+}
+
+static struct rig
+start(const char *const *args)
+{
+    return start_with(&(struct host_options){.workers = 1}, args);
 }
 
 static void
@@ -173,27 +179,24 @@ join_deltas(const char *body, char *out, size_t size)
 START_TEST(answers_and_streams_go_on_over_a_crash_of_the_daemon)
 {
     static char undisturbed[65536], stream[65536];
-    struct rig rig = {.host = host_start(&(struct host_options){.workers = 1, .keeps_pool = true})};
-    struct http *http;
-
-    rig.gateway = gateway_start(host_dir(rig.host), NULL);
-    gateway_wait_health(&rig.gateway, 200);
+    struct rig rig = start_with(&(struct host_options){.workers = 1, .keeps_pool = true}, NULL);
     struct json_object *warm = ask(&rig, "POST", CHAT, "{" LONG_ASK ",\"n\":2}", 200);
+    struct http *http = http_open(rig.gateway.port);
 
-    http = http_open(rig.gateway.port);
-    http_request(http, "POST", CHAT, NULL, "{" LONG_ASK ",\"n\":2}");
-    crash_in_answers(&rig, 2);
-    ck_assert_uint_eq(http_response(http), 200);
-    struct json_object *whole = gateway_json(http_body(http));
+    do { /* until kvasird was killed before the end of both */
+        http_request(http, "POST", CHAT, NULL, "{" LONG_ASK ",\"n\":2}");
+        crash_in_answers(&rig, 2);
+        ck_assert_uint_eq(http_response(http), 200);
+        struct json_object *whole = gateway_json(http_body(http));
 
-    for (int i = 0; i < 2; i++) {
-        const char *path = i == 0 ? "choices.0.message.content" : "choices.1.message.content";
+        for (int i = 0; i < 2; i++) {
+            const char *path = i == 0 ? "choices.0.message.content" : "choices.1.message.content";
 
-        ck_assert_str_eq(gateway_text_at(whole, path), gateway_text_at(warm, path));
-    }
-    ck_assert(gateway_number_at(whole, "usage.completion_tokens") == 1800);
-    ck_assert_uint_eq(host_counter(rig.host, "requests_regained"), 2);
-    json_object_put(whole);
+            ck_assert_str_eq(gateway_text_at(whole, path), gateway_text_at(warm, path));
+        }
+        ck_assert(gateway_number_at(whole, "usage.completion_tokens") == 1800);
+        json_object_put(whole);
+    } while (host_counter(rig.host, "requests_regained") < 2);
     json_object_put(warm);
     http_request(http, "POST", CHAT, NULL, "{" LONG_ASK ",\"stream\":true}");
     ck_assert_uint_eq(http_response(http), 200);
@@ -325,16 +328,17 @@ END_TEST
 
 START_TEST(a_client_that_goes_gives_its_blocks_back_within_two_steps)
 {
-    struct rig rig = start(NULL);
+    const struct tiny_model_config model = host_slow_model();
+    struct rig rig = start_with(&(struct host_options){.workers = 1, .model = &model}, NULL);
 
     for (unsigned i = 0; i < 2; i++) {
         struct http *http = http_open(rig.gateway.port);
 
         http_request(http, "POST", CHAT, NULL,
                      i == 0 ? "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
-                              "\"max_tokens\":1500,\"ignore_eos\":true,\"stream\":true}"
+                              "\"max_tokens\":4000,\"ignore_eos\":true,\"stream\":true}"
                             : "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
-                              "\"max_tokens\":1500,\"ignore_eos\":true}");
+                              "\"max_tokens\":4000,\"ignore_eos\":true}");
         if (i == 0) {
             ck_assert_uint_eq(http_response_head(http), 200);
         } else {

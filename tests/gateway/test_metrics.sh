@@ -12,7 +12,7 @@ import http.client
 import sys
 
 port, method, path, *body = sys.argv[1:]
-connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=120)
+connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=600)
 connection.request(method, path, *body)
 response = connection.getresponse()
 sys.stdout.write(response.read().decode())

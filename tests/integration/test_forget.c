@@ -126,25 +126,31 @@ START_TEST(what_was_evicted_before_is_erased_too)
 }
 END_TEST
 
+/* A worker that is stopped for as long as a test likes is not lost by that. */
+static const char *const patient[] = {"--worker-liveness", "10min", NULL};
+
+/* The worker stands still until the Forget has begun, so that the answer is not over by then. */
 START_TEST(readers_are_waited_for_and_nobody_else_finds_it_meanwhile)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
-    struct question endless = question;
+    struct host *host = host_start(&(struct host_options){.workers = 1, .daemon_args = patient});
+    struct question longer = question;
     static struct answer whole, alone;
     struct answer other;
     struct kv_memory memory;
     char key[KEY_TEXT];
 
-    endless.max_tokens = 1500;
-    ask_ok(host, &endless, &alone);
+    longer.max_tokens = 300;
+    ask_ok(host, &longer, &alone);
     only_key(host, key);
     map(host, &memory);
-    struct asking *asking = asking_start(host, &endless);
+    process_signal(host_worker(host, 0), SIGSTOP);
+    struct asking *asking = asking_start(host, &longer);
 
-    asking_wait_tokens(asking, 3);
+    host_wait_exactly(host, "requests_running", 1);
     struct process *forget = start_forget(host, key, NULL);
 
     host_wait_exactly(host, "documents", 0);
+    process_signal(host_worker(host, 0), SIGCONT);
     ask_ok(host, &question, &other);
     ck_assert_uint_eq(other.tokens_reused, 0); /* it has made a new one of its own */
     asking_end(&asking, &whole);
@@ -158,7 +164,8 @@ END_TEST
 
 START_TEST(with_abort_its_readers_end_at_once)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 1});
+    const struct tiny_model_config model = host_slow_model();
+    struct host *host = host_start(&(struct host_options){.workers = 1, .model = &model});
     struct question endless = question;
     static struct answer ended;
     struct kv_memory memory;
@@ -185,7 +192,7 @@ END_TEST
 
 START_TEST(a_lost_worker_erases_nothing_and_the_next_one_does)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 2});
+    struct host *host = host_start(&(struct host_options){.workers = 2, .daemon_args = patient});
     struct answer answer;
     struct kv_memory memory;
     char key[KEY_TEXT];

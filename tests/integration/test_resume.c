@@ -11,19 +11,18 @@ static struct asking_doc docs[STREAMS];
 static struct question questions[STREAMS];
 static struct answer alone[STREAMS], answer;
 
-static struct host *
-start_host(const char *orphan_timeout)
-{
-    static const char *args[] = {"--check-pool", "--orphan-timeout", NULL, NULL};
+static const char *args[] = {"--check-pool", "--orphan-timeout", "30s", NULL};
 
-    args[2] = orphan_timeout;
+static struct host *
+start_host(const struct tiny_model_config *model)
+{
     for (uint32_t i = 0; i < STREAMS; i++) {
         docs[i] = (struct asking_doc){.n_tokens = 30 + 20 * i, .seed = 40 + i};
         questions[i] =
             (struct question){.docs = docs, .doc_count = i, .query_seed = i, .max_tokens = TOKENS};
     }
-    return host_start(
-        &(struct host_options){.workers = 1, .keeps_pool = true, .daemon_args = args});
+    return host_start(&(struct host_options){
+        .workers = 1, .keeps_pool = true, .daemon_args = args, .model = model});
 }
 
 static uint64_t
@@ -48,8 +47,9 @@ ask_alone(struct host *host)
     return rows(host) - before;
 }
 
-/* Ends the daemon in the middle of all answers, as often as `ends` has functions. */
-static void
+/* Ends the daemon in the middle of the answers, as often as `ends` has functions.  How many went
+ * over the last end: one that was over by then, while we had no processor, did not. */
+static uint64_t
 disturb(struct host *host, void (*const *ends)(struct host *))
 {
     struct asking *askings[STREAMS];
@@ -71,21 +71,26 @@ disturb(struct host *host, void (*const *ends)(struct host *))
         ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
         answer_assert_same(&alone[i], &answer);
     }
-    ck_assert_uint_eq(host_counter(host, "requests_regained"), STREAMS);
-    ck_assert_uint_eq(host_counter(host, "requests_submitted"), STREAMS);
-    ck_assert_uint_gt(host_counter(host, "tokens_regained"), 0);
+    uint64_t regained = host_counter(host, "requests_regained");
+
+    ck_assert_uint_eq(host_counter(host, "requests_submitted"), regained);
     host_wait_exactly(host, "blocks_own", 0);
     ck_assert_uint_eq(host_counter(host, "blocks_quarantined"), 0);
+    return regained;
 }
 
 static void
 assert_computed_once(void (*const *ends)(struct host *))
 {
-    struct host *host = start_host("30s");
-    uint64_t cost = ask_alone(host), before = rows(host);
+    struct host *host = start_host(NULL);
+    uint64_t cost = ask_alone(host), before, regained;
 
-    disturb(host, ends);
-    ck_assert_uint_eq(rows(host) - before, cost);
+    do { /* until all have gone over all of it */
+        before = rows(host);
+        regained = disturb(host, ends);
+        ck_assert_uint_eq(rows(host) - before, cost);
+    } while (regained < STREAMS);
+    ck_assert_uint_gt(host_counter(host, "tokens_regained"), 0);
     host_stop(&host);
 }
 
@@ -106,9 +111,11 @@ START_TEST(and_over_three_crashes_and_an_upgrade)
 }
 END_TEST
 
+/* Long enough to be seen waiting by the kvasird after the first, and not by the one after that. */
 START_TEST(what_nobody_comes_back_for_is_stopped_and_its_blocks_are_free)
 {
-    struct host *host = start_host("3s");
+    const struct tiny_model_config model = host_slow_model();
+    struct host *host = start_host(&model);
     struct question question = questions[1];
     struct asking *asking;
 
@@ -123,6 +130,11 @@ START_TEST(what_nobody_comes_back_for_is_stopped_and_its_blocks_are_free)
     host_wait_exactly(host, "workers_ready", 1);
     ck_assert_uint_gt(host_counter(host, "blocks_own"), 0);
     ck_assert_uint_ge(host_counter(host, "requests_kept"), 1);
+    ck_assert_uint_eq(host_counter(host, "requests_orphaned"), 0);
+    host_kill_daemon(host);
+    args[2] = "100ms";
+    host_restart_daemon(host);
+    host_wait_at_least(host, "requests_orphaned", 1);
     host_wait_exactly(host, "blocks_own", 0);
     ck_assert_uint_eq(host_counter(host, "requests_orphaned"), 1);
     ck_assert_uint_eq(host_counter(host, "blocks_quarantined"), 0);

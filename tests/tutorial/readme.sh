@@ -15,7 +15,7 @@ fail() {
     exit 1
 }
 ./kvasir-tiny-model --out "$dir/tiny.gguf" >/dev/null
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$("$source/tests/support/free_port.py")
 
 # The indented lines up to the part on GPUs, after the build.
 sed -n '/^## By hand$/,/^On a GPU/s/^    //p' "$source/README.md" | grep -vE '^(autoreconf|deploy/install-packages) ' |
@@ -26,7 +26,7 @@ sed -n '/^## By hand$/,/^On a GPU/s/^    //p' "$source/README.md" | grep -vE '^(
     echo "set -e; trap 'kill \$(jobs -p) 2>/dev/null || true; wait' EXIT"
     cat "$dir/lines"
 } >"$dir/commands"
-TMPDIR=$dir timeout 200 bash "$dir/commands" >"$dir/out" 2>"$dir/log" </dev/null || fail "a command failed"
+TMPDIR=$dir timeout 900 bash "$dir/commands" >"$dir/out" 2>"$dir/log" </dev/null || fail "a command failed"
 grep -q '^documents_registered' "$dir/out" || fail "shows no statistics"
 tail -n 1 "$dir/out" | python3 -c 'import json, sys
 answer = json.load(sys.stdin)

@@ -26,7 +26,7 @@ trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/pages" "$dir/run"
 cp "$man/fstab.5.gz" "$man/resolv.conf.5.gz" "$dir/pages"
 ./kvasir-tiny-model --out "$dir/tiny.gguf" --context 16384 >/dev/null
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$("$source/tests/support/free_port.py")
 
 # The blocks marked sh, nothing else; in a folder of their own, from which docs/ can be seen.
 ln -s "$source/docs" "$dir/docs"
@@ -38,7 +38,7 @@ ln -s "$source/docs" "$dir/docs"
 [ "$(grep -c . "$dir/commands")" -ge 15 ] || fail "hardly any command in docs/tutorial.md"
 cd "$dir"
 PATH=$OLDPWD:$PATH MODEL=$dir/tiny.gguf DEVICE=cpu KV='--kv-memory 64MiB' PAGES=$dir/pages PORT=$port \
-    KVASIR_RUNTIME_DIR=$dir/run PYTHONDONTWRITEBYTECODE=1 timeout 100 bash commands >out 2>log </dev/null ||
+    KVASIR_RUNTIME_DIR=$dir/run PYTHONDONTWRITEBYTECODE=1 timeout 900 bash commands >out 2>log </dev/null ||
     { cat log; fail "exit status $?"; }
 
 grep -qE '^2 pages, [1-9][0-9]+ documents$' out || fail "no documents were made"
