@@ -16,7 +16,7 @@
 #define LANES     3 /* questions under way at once */
 #define ANSWER    40
 #define ROUNDS    SCENE(80, 40, 5) /* a cancel and a retry each; CANCEL_ROUNDS overrides */
-#define KV_MEMORY "3MiB"        /* 24 blocks; a question needs up to 17 */
+#define KV_MEMORY "3MiB"           /* 24 blocks; a question needs up to 17 */
 
 static struct asking_doc docs[QUESTIONS][DOCS];
 static struct answer alone[QUESTIONS];
