@@ -42,7 +42,7 @@ wait_and_receive(void *socket, struct frames *frames)
 {
     zmq_pollitem_t item = {.socket = socket, .events = ZMQ_POLLIN};
 
-    ck_assert_int_eq(zmq_poll(&item, 1, 10000), 1);
+    ck_assert_int_eq(zmq_poll(&item, 1, 600000), 1);
     return frames_recv(socket, frames);
 }
 

@@ -132,7 +132,7 @@ START_TEST(a_client_that_goes_is_noticed_by_the_connection_its_messages_came_ove
     /* And nothing can be sent to it any more, once libzmq has closed its pipe as well. */
     enum status st = router_send(rig.router, &rig.seen.last, "h", 1, "p", 1);
 
-    for (int i = 0; i < POLLS_MAX && st == ST_OK; i++) {
+    while (st == ST_OK) {
         ck_assert_int_eq(router_poll(rig.router, NULL, 0, 1), ST_OK);
         st = router_send(rig.router, &rig.seen.last, "h", 1, "p", 1);
     }
