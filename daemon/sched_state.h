@@ -42,6 +42,8 @@ struct worker {
     uint32_t background;         /* of them; they use no credit */
     bool has_tier;               /* it can copy to the host tier and back */
     uint32_t spills;             /* that it has not answered */
+    uint32_t refusals;           /* of spills, in a row; until then it is asked for no other: */
+    uint64_t next_spill_us;
     uint32_t kept;               /* requests that it runs for nobody yet: sched_kept.c */
     uint64_t last_assigned;      /* turn; spreads equal choices */
     const struct session *alone; /* a suspect that shares it with nobody; NULL: none */

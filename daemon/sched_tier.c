@@ -13,7 +13,9 @@
 #include "kvpool/tier_host.h"
 
 #define LOAD_SMOOTHING 0.1
-#define DOUBT          0.98 /* a speed that is not tried is believed a little less each time */
+#define REFUSED_US     1000000u /* until a worker that had no memory is asked again; doubles */
+#define REFUSALS_MAX   6        /* so often */
+#define DOUBT          0.98     /* a speed that is not tried is believed a little less each time */
 
 void
 sched_use_host_tier(struct sched *sched, uint32_t places, struct catalog *catalog)
@@ -74,6 +76,7 @@ choose_spiller(const struct sched *sched)
         const struct worker *worker = &sched->workers[i];
 
         if (worker->is_ready && worker->has_tier && worker->spills < SCHED_SPILLS_MAX
+            && sched->now_us >= worker->next_spill_us
             && (best == SESSION_WORKER_NONE || worker->spills < sched->workers[best].spills)) {
             best = i;
         }
@@ -117,8 +120,11 @@ sched_take_spilled(struct sched *sched, uint32_t worker, const struct sched_step
             continue;
         }
         w->spills--;
-        if (spilled->is_refused) { /* it would refuse the next one as well */
-            w->has_tier = false;
+        w->refusals = !spilled->is_refused         ? 0
+                      : w->refusals < REFUSALS_MAX ? w->refusals + 1
+                                                   : REFUSALS_MAX;
+        if (spilled->is_refused) { /* it would refuse the next one as well, for a while */
+            w->next_spill_us = sched->now_us + ((uint64_t)REFUSED_US << (w->refusals - 1));
             sched->counters.spills_refused++;
         }
         sched->counters.host_us_out += spilled->copy_us;
@@ -209,6 +215,7 @@ sched_lose_tier(struct sched *sched, uint32_t worker)
     if (sched->pool != NULL) {
         kvpool_spills_lost(sched->pool, sched->workers[worker].incarnation);
     }
-    sched->workers[worker].spills = 0;
+    sched->workers[worker].spills = sched->workers[worker].refusals = 0;
+    sched->workers[worker].next_spill_us = 0;
     sched->workers[worker].has_tier = false;
 }

@@ -321,19 +321,24 @@ spill_some(struct fake_worker *w, struct report *report)
 {
     for (uint32_t i = 0; i < w->spill_count;) {
         struct fake_spill *spill = w->spills[i];
-        uint32_t at = spill->done++;
 
-        spill->sums[at] = w->contents[spill->blocks.ids[at]];
-        w->host[spill->places.ids[at]] = spill->sums[at];
-        if (spill->done < spill->blocks.count) {
+        if (!w->is_refusing) {
+            uint32_t at = spill->done++;
+
+            spill->sums[at] = w->contents[spill->blocks.ids[at]];
+            w->host[spill->places.ids[at]] = spill->sums[at];
+        }
+        if (!w->is_refusing && spill->done < spill->blocks.count) {
             i++;
             continue;
         }
         size_t n = report->step.spilled_count++;
 
         memcpy(report->sums[n], spill->sums, sizeof(spill->sums));
-        report->spilled[n] = (struct sched_spilled){
-            .spill = spill->id, .sums = report->sums[n], .sum_count = spill->done};
+        report->spilled[n] = (struct sched_spilled){.spill = spill->id,
+                                                    .is_refused = w->is_refusing,
+                                                    .sums = report->sums[n],
+                                                    .sum_count = spill->done};
         let_go_places(w, &spill->places, true);
         mem_free(spill);
         w->spills[i] = w->spills[--w->spill_count];

@@ -91,6 +91,7 @@ struct fake_worker {
     uint64_t incarnation;
     uint64_t steps;
     bool is_missing_one; /* a report of it was lost */
+    bool is_refusing;    /* it has no memory for any spill */
     bool is_starved;     /* it has no memory to copy what is to be loaded */
     struct fake_run *runs[WORKER_ITEMS_MAX];
     uint32_t run_count;

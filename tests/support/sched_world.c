@@ -328,6 +328,12 @@ world_starve(struct world *world, uint32_t worker)
 }
 
 void
+world_refuse(struct world *world, uint32_t worker, bool is_refusing)
+{
+    world->workers[worker].is_refusing = is_refusing;
+}
+
+void
 world_damage(struct world *world, uint32_t block)
 {
     world->contents[block] ^= 2;

@@ -84,6 +84,8 @@ uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
 void world_spoil(struct world *world, uint32_t place);
 /* From now on the worker has no memory to copy from there. */
 void world_starve(struct world *world, uint32_t worker);
+/* Nor, or again, to copy anything there. */
+void world_refuse(struct world *world, uint32_t worker, bool is_refusing);
 /* A bit of a block flips. */
 void world_damage(struct world *world, uint32_t block);
 /* Documents that were found damaged, and that were erased; what the last one of these was. */

@@ -271,6 +271,49 @@ START_TEST(a_load_that_a_worker_has_no_memory_for_is_computed_and_its_copy_stays
 }
 END_TEST
 
+/* Asks about documents that together are more than the pool has room for. */
+static void
+visit(struct world *world, const uint32_t docs[], uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        (void)world_submit(
+            world,
+            (struct world_ask){.docs = &docs[i], .doc_count = 1, .query = 5, .max_tokens = 2});
+        world_run(world, 1000);
+    }
+}
+
+START_TEST(a_worker_that_refuses_a_copy_still_erases_and_is_asked_again)
+{
+    struct world_config config = pair();
+
+    config.workers = 1;
+    config.block_count = 64;
+    config.host_places = 100;
+    struct world *world = world_new(config);
+    const struct sched_counters *counters = sched_counters(world_sched(world));
+    static const uint32_t docs[] = {40001, 40002, 40003, 40004, 40005, 40006,
+                                    40007, 40008, 40009, 40010, 40011};
+
+    visit(world, docs, 6);
+    world_refuse(world, 0, true);
+    visit(world, docs + 6, 4);
+    ck_assert_uint_eq(counters->spills_refused, 1); /* and is left in peace then */
+    uint64_t started = counters->spills_started;
+
+    ck_assert_int_eq(world_forget(world, docs[0], false), ST_OK);
+    world_run(world, 100);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_uint_gt(world_forgotten(world).host_blocks, 0);
+    world_refuse(world, 0, false);
+    world_pass(world, 1000001);
+    visit(world, docs + 10, 1);
+    ck_assert_uint_gt(counters->spills_started, started);
+    ck_assert_uint_eq(counters->spills_refused, 1);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_with_what_was_sent,
            builds_die_with_their_worker_and_are_made_anew, sealed_documents_survive_their_worker,
            blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone,
@@ -281,4 +324,5 @@ CHECK_MAIN("sched_workers", a_request_whose_worker_dies_continues_on_another_wit
            a_draining_worker_gets_nothing_new_and_finishes_what_it_has,
            a_request_bound_to_a_busy_worker_runs_elsewhere_once_its_document_is_sealed,
            steps_of_an_earlier_life_change_nothing,
-           a_load_that_a_worker_has_no_memory_for_is_computed_and_its_copy_stays)
+           a_load_that_a_worker_has_no_memory_for_is_computed_and_its_copy_stays,
+           a_worker_that_refuses_a_copy_still_erases_and_is_asked_again)
