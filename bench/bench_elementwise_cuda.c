@@ -12,6 +12,7 @@
 
 #include <cuda_runtime.h>
 
+#include "bench/embed_forms.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 
@@ -224,6 +225,37 @@ prepare(void)
     table = random_bf16((size_t)V * C);
 }
 
+static void
+say(const char *name, double row_bytes, double us)
+{
+    double gbs = row_bytes * T / us / 1e3;
+
+    printf("%-20s T=%-5u %8.1f us %6.0f GB/s %5.1f%% of copy\n", name, T, us, gbs,
+           gbs / copy_gbs * 100);
+}
+
+/* Forms of embed in turns, each right or not timed. */
+static void
+compare_forms(void)
+{
+    struct embed_args sets[SETS];
+    double us;
+
+    for (uint32_t i = 0; i < SETS; i++) {
+        sets[i] =
+            (struct embed_args){.table = table, .ids = ids, .out = set(i), .T = T, .C = C, .V = V};
+    }
+    for (uint32_t form = 0; form < EMBED_FORMS; form++) {
+        struct embed_args odd = sets[0];
+
+        odd.T = T - 1;
+        MUST(embed_form_check(form, sets[0], set(1)));
+        MUST(embed_form_check(form, odd, set(1)));
+        MUST(embed_form_time(form, sets, SETS, &us));
+        say(embed_form_name(form), kinds[4].row_bytes, us);
+    }
+}
+
 int
 main(void)
 {
@@ -242,12 +274,12 @@ main(void)
     for (int kind = 0; kind < (int)(sizeof(kinds) / sizeof(kinds[0])); kind++) {
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
             T = rows[i];
-            double us = time_us(kind);
-            double gbs = kinds[kind].row_bytes * T / us / 1e3;
-
-            printf("%-20s T=%-5u %8.1f us %6.0f GB/s %5.1f%% of copy\n", kinds[kind].name, T, us,
-                   gbs, gbs / copy_gbs * 100);
+            say(kinds[kind].name, kinds[kind].row_bytes, time_us(kind));
         }
+    }
+    for (int i = 0; i < 6; i++) {
+        T = rows[i % 3];
+        compare_forms();
     }
     ops_destroy(&gpu);
     return 0;
