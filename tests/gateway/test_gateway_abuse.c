@@ -3,6 +3,7 @@
  * and that nobody else notices. */
 #include <string.h>
 
+#include "common/clock.h"
 #include "tests/support/check_main.h"
 #include "tests/support/gateway_fixture.h"
 
@@ -95,7 +96,7 @@ END_TEST
 static void
 ask_until(const struct gateway_fixture *f, unsigned status, const char *words)
 {
-    uint64_t until_us = clock_now_us() + PROCESS_TIMEOUT_MS * UINT64_C(1000);
+    uint64_t until_us = process_patience_until_us();
     char body[601], *answer = NULL;
     unsigned got;
 
