@@ -62,7 +62,7 @@ for program in kvasird kvasir-worker kvasir-gateway; do
         case $option in
             config | print-config | help | version) continue ;;
         esac
-        grep -qE "^\.It Li $option( No = Ar [A-Z|]+)?$" "$page" || complain "$page: no $option"
+        grep -qE "^\.It Li $option( No = Ar .+)?$" "$page" || complain "$page: no $option"
     done
 done
 example=$(mktemp)
