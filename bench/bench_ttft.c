@@ -137,14 +137,12 @@ write_ids(struct kvasir *client, struct slot *slot, uint64_t tokens, uint64_t se
     memcpy(slot->ids, ids, slot->count * sizeof(*ids));
 }
 
-/* Document or query number `seed`. */
+/* Document or query number `seed`; for every form alike, so that none finds a busier daemon. */
 static void
-write_slot(struct kvasir *client, struct slot *slot, enum form form, uint64_t tokens, uint64_t seed)
+write_slot(struct kvasir *client, struct slot *slot, uint64_t tokens, uint64_t seed)
 {
     write_text(slot->text, tokens * options.token_bytes, seed);
-    if (form != AS_TEXT) {
-        write_ids(client, slot, tokens, seed);
-    }
+    write_ids(client, slot, tokens, seed);
 }
 
 static bool
@@ -197,13 +195,14 @@ ask(struct kvasir *client, enum form form, const uint64_t *first, uint64_t query
     };
 
     for (uint64_t i = 0; i < options.docs; i++) {
-        write_slot(client, &slots[i], form, options.doc_tokens, first[i]);
+        write_slot(client, &slots[i], options.doc_tokens, first[i]);
         documents[i] = name_document(client, &slots[i], form);
     }
-    write_slot(client, &query, form, options.query_tokens, query_seed);
-    if (form == AS_TEXT) {
+    if (form == AS_TEXT) { /* which nobody has seen */
+        write_text(query.text, options.query_tokens * options.token_bytes, query_seed);
         request.query = query.text;
     } else {
+        write_slot(client, &query, options.query_tokens, query_seed);
         request.query_ids = query.ids;
         request.query_id_count = query.count;
     }

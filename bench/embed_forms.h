@@ -18,8 +18,9 @@ extern "C" {
 
 const char *embed_form_name(uint32_t form);
 
-/* Whether a form writes what embed_cuda writes, byte for byte, and nothing behind it; `args.out` and
- * `other`, on the device, have room for a row more.  ST_DEVICE: it does not, or a CUDA error. */
+/* Whether a form writes what embed_cuda writes, byte for byte, and nothing behind it; `args.out`
+ * and `other`, on the device, have room for a row more.  ST_DEVICE: it does not, or a CUDA error.
+ */
 enum status embed_form_check(uint32_t form, struct embed_args args, void *other);
 
 /* Median microseconds a call, in recorded rounds over `count` sets of arguments. */
