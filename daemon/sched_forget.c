@@ -118,18 +118,22 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
         }
     }
     if (abort) {
-        sched_drop_kept(sched, &forget->key);
+        forget->told.readers_aborted += sched_abort_kept(sched, &forget->key);
+    } else {
+        forget->told.readers_waited += sched_count_kept(sched, &forget->key);
     }
     forget->is_aborting = abort;
     forget->order = sched->next_order;
-    forget->readers =
-        count_readers(&sched->waiting, &forget->key) + count_readers(&sched->running, &forget->key);
+    forget->readers = count_readers(&sched->waiting, &forget->key)
+                      + count_readers(&sched->running, &forget->key)
+                      + sched_count_kept(sched, &forget->key);
 }
 
 static bool
 is_reader(const struct forget *forget, const struct session *session)
 {
-    return (sched_arrival(session) <= forget->order || session->id < forget->id)
+    return (sched_arrival(session) <= forget->order || session->id < forget->id
+            || session->is_regained) /* it came to an earlier kvasird */
            && names(session, &forget->key);
 }
 
@@ -198,6 +202,49 @@ sched_note_reader_end(struct sched *sched, const struct session *session)
             forget->readers--;
         }
     }
+}
+
+void
+sched_note_kept(struct sched *sched, const struct kept *kept)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (sched_kept_may_read(kept, &forget->key)) {
+            forget->readers++;
+            forget->is_swept = false;
+        }
+    }
+}
+
+void
+sched_note_kept_end(struct sched *sched, const struct kept *kept)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (sched_kept_may_read(kept, &forget->key)) {
+            assert(forget->readers > 0);
+            forget->readers--;
+        }
+    }
+}
+
+void
+sched_note_regained(struct sched *sched, struct session *session)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        /* Who waited for his worker when the Forget came has been counted. */
+        if (!is_reader(forget, session) && names(session, &forget->key)) {
+            forget->readers++;
+        }
+    }
+    session->is_regained = true;
 }
 
 static enum status

@@ -10,6 +10,10 @@
  * A whole answer holds no blocks.  One that is not, and that nobody has come for yet, gives its
  * blocks back as soon as an answer lacks some (sched_yield_kept).
  *
+ * A document that is forgotten meanwhile may be one that it reads: the Forget waits for it as for
+ * any reader, and for the session that takes it up, whenever that comes.  One that names no
+ * document may have any among its own ids (reuse `none`).
+ *
  * What does not check out is stopped as well; its own blocks stay claimed until the worker has let
  * go.  A retry that is faster than its worker waits for it a while (sched_is_expected). */
 #include "daemon/sched_state.h"
@@ -53,6 +57,28 @@ is_unchanged(const struct sched *sched, const struct sched_kept_segment *segment
     blocks = kvpool_doc_blocks(doc, &count);
     return count == segment->block_count
            && memcmp(blocks, segment->blocks, count * sizeof(blocks[0])) == 0;
+}
+
+/* Of which document each is, as far as that is known. */
+static void
+note_sources(const struct sched *sched, struct kept *kept)
+{
+    for (uint32_t i = 0; i < kept->want_count; i++) {
+        const struct kvpool_doc *doc = kvpool_find(sched->pool, &kept->wants[i].key);
+
+        kept->wants[i].source = doc == NULL ? 0 : kvpool_doc_owner(doc);
+    }
+}
+
+bool
+sched_kept_may_read(const struct kept *kept, const struct dockey *key)
+{
+    bool may = kept->want_count == 0;
+
+    for (uint32_t i = 0; i < kept->want_count; i++) {
+        may |= kept->wants[i].source == dockey_hash(key) || kept->wants[i].source == KVPOOL_ANY;
+    }
+    return may;
 }
 
 static bool
@@ -109,12 +135,14 @@ add(struct sched *sched, struct kept *kept)
 {
     list_push_back(&sched->kept, &kept->link);
     sched->workers[kept->worker].kept += !kept->is_done;
+    sched_note_kept(sched, kept);
 }
 
 static void
 destroy(struct sched *sched, struct kept *kept, uint64_t fence)
 {
     list_unlink(&kept->link);
+    sched_note_kept_end(sched, kept);
     sched->workers[kept->worker].kept -= !kept->is_done;
     sched->action_need--;
     if (kept->claim != NULL) {
@@ -153,6 +181,7 @@ take_in(struct sched *sched, const struct sched_kept *from, uint32_t worker, uin
         return ERR(ST_NO_MEMORY, "no memory for a request that was kept");
     }
     kept->want_count = is_good ? kept->want_count : 0;
+    note_sources(sched, kept);
     add(sched, kept);
     st = claim(sched, kept);
     if (st == ST_OK) {
@@ -261,7 +290,7 @@ sched_go_on(struct sched *sched, uint64_t now_us, struct session *session)
     session->want_count = kept->want_count;
     session->claim = kept->claim;
     session->kept = kept->number;
-    session->is_regained = true;
+    sched_note_regained(sched, session);
     sched->counters.requests_regained++;
     sched->counters.tokens_regained += kept->answer_tokens - session->sent_count;
     kept->claim = NULL;
@@ -363,7 +392,8 @@ static bool
 cites(const struct kept *kept, const struct dockey *key)
 {
     for (uint32_t i = 0; key != NULL && i < kept->want_count; i++) {
-        if (memcmp(&kept->wants[i].key, key, DOCKEY_BYTES) == 0) {
+        if (memcmp(&kept->wants[i].key, key, DOCKEY_BYTES) == 0
+            || kept->wants[i].source == dockey_hash(key) || kept->wants[i].source == KVPOOL_ANY) {
             return true;
         }
     }
@@ -381,4 +411,33 @@ sched_drop_kept(struct sched *sched, const struct dockey *key)
             stop(sched, kept);
         }
     }
+}
+
+uint32_t
+sched_count_kept(const struct sched *sched, const struct dockey *key)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, &sched->kept)
+    {
+        count += sched_kept_may_read(LIST_ENTRY(node, const struct kept, link), key);
+    }
+    return count;
+}
+
+uint32_t
+sched_abort_kept(struct sched *sched, const struct dockey *key)
+{
+    uint32_t count = 0;
+
+    LIST_FOR_EACH(node, &sched->kept)
+    {
+        struct kept *kept = LIST_ENTRY(node, struct kept, link);
+
+        if (!kept->is_stopping && sched_kept_may_read(kept, key)) {
+            stop(sched, kept);
+            count++;
+        }
+    }
+    return count;
 }

@@ -244,6 +244,11 @@ uint64_t sched_end_kept(struct sched *sched, uint64_t now_us);
 bool sched_yield_kept(struct sched *sched);
 /* Stops those that read the document; NULL: all. */
 void sched_drop_kept(struct sched *sched, const struct dockey *key);
+/* As readers of a document that is forgotten: one, how many, how many were stopped. */
+struct kept;
+bool sched_kept_may_read(const struct kept *kept, const struct dockey *key);
+uint32_t sched_count_kept(const struct sched *sched, const struct dockey *key);
+uint32_t sched_abort_kept(struct sched *sched, const struct dockey *key);
 
 /* sched_admit.c */
 
@@ -336,6 +341,10 @@ bool sched_is_reader_aborted(const struct sched *sched, const struct session *se
 /* A session that builds something, or has ended. */
 void sched_note_rebuild(struct sched *sched, const struct session *session);
 void sched_note_reader_end(struct sched *sched, const struct session *session);
+/* A request that a worker has kept is there, and no more; a session takes one up. */
+void sched_note_kept(struct sched *sched, const struct kept *kept);
+void sched_note_kept_end(struct sched *sched, const struct kept *kept);
+void sched_note_regained(struct sched *sched, struct session *session);
 
 /* sched_integrity.c */
 

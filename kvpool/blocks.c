@@ -228,6 +228,7 @@ blocks_regain(struct blocks *blocks, uint64_t fence, const uint32_t *ids, uint32
         struct block_run *single = LIST_ENTRY(node, struct block_run, link);
 
         if (is_wanted_run(single, fence, is_wanted)) {
+            run->erasure = single->erasure != 0 ? single->erasure : run->erasure;
             list_unlink(node);
             mem_free(single);
         }

@@ -15,7 +15,7 @@
 #include "common/list.h"
 #include "common/status.h"
 
-#define BLOCKS_ANY UINT64_MAX /* of a document: it may be any */
+#define BLOCKS_ANY UINT64_MAX /* of a document: it may be any; KVPOOL_ANY */
 
 struct block_run {
     struct list_node link; /* in quarantine */
@@ -78,7 +78,7 @@ void blocks_end_run(struct blocks *blocks, struct block_run **run);
 
 /* Takes blocks out of quarantine into a run that has room for them, in that order.  They must be
  * there under `fence`, each in a run of its own; false: some are not, and nothing has changed.
- * `is_wanted` is scratch, [total] of false. */
+ * `is_wanted` is scratch, [total] of false.  What had to be overwritten still has to be. */
 bool blocks_regain(struct blocks *blocks, uint64_t fence, const uint32_t *ids, uint32_t count,
                    struct block_run *run, bool *is_wanted);
 

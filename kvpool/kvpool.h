@@ -31,6 +31,7 @@ struct kvpool_claim;
 struct tier;
 struct tier_doc;
 
+#define KVPOOL_ANY            UINT64_MAX /* of a document: it may be any */
 #define KVPOOL_BLOCKS_MAX     (1u << 28)
 #define KVPOOL_CLAIM_DOCS_MAX 4096
 #define KVPOOL_SPILL_AHEAD    4  /* one part in so many is free, or copied before it must go */
@@ -278,6 +279,9 @@ enum status kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key,
 
 /* Whether a document is, or stems from, the one with that key. */
 bool kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key);
+
+/* The document (dockey_hash) that a document's blocks have something of; KVPOOL_ANY: of several. */
+uint64_t kvpool_doc_owner(const struct kvpool_doc *doc);
 
 /* All forms of a damaged document are dropped as damaged, turns over it and what is being built of
  * it too: what was made of it may be as wrong.  How many. */

@@ -176,6 +176,13 @@ kvpool_erasing(const struct kvpool *pool, const struct dockey *key)
 {
     uint32_t count = blocks_erasing(&pool->blocks, dockey_hash(key));
 
+    LIST_FOR_EACH(node, &pool->claims) /* regained with blocks that an erasure had */
+    {
+        const struct kvpool_claim *claim = LIST_ENTRY(node, const struct kvpool_claim, link);
+
+        count += claim->own->erasure != 0 ? claim->own->count : 0;
+    }
+
     LIST_FOR_EACH(node, &pool->detached)
     {
         const struct kvpool_doc *doc = LIST_ENTRY(node, const struct kvpool_doc, link);

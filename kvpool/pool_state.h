@@ -85,8 +85,6 @@ void kvpool_doc_free(struct kvpool_doc *doc);
 void kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc);
 /* kvpool_erase.c: what a form was computed behind is known, if it was not.  ST_NO_MEMORY. */
 enum status kvpool_doc_note_behind(struct kvpool_doc *doc, const struct kvpool_want *want);
-/* Whose its blocks are, as in blocks.h: of one document, or of several. */
-uint64_t kvpool_doc_owner(const struct kvpool_doc *doc);
 /* Brings is_evictable, the count of evictable blocks and the policy up to date. */
 void kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc);
 

@@ -473,6 +473,120 @@ START_TEST(a_retry_waits_for_a_silent_worker_only_so_long)
 }
 END_TEST
 
+/* The document of the scene is being forgotten, without abort. */
+static void
+forget(struct scene *s)
+{
+    ck_assert_int_eq(sched_forget(s->sched, ++s->now_us, 0, &s->doc, false), ST_OK);
+    expect_silence(s);
+    ck_assert_uint_eq(stats(s).documents, 0);
+}
+
+/* A new worker does what it is told, erases at once and ends the only request; what was told of the
+ * Forget. */
+static struct sched_forgotten
+run_to_the_end(struct scene *s, uint32_t worker, uint64_t incarnation)
+{
+    static const uint32_t rest[MAX_TOKENS] = {91, 92};
+    uint64_t step = 0;
+
+    sched_worker_ready(s->sched, ++s->now_us, worker, incarnation, 4);
+    for (int turn = 0; turn < 10; turn++) {
+        struct sched_step report = {.step = ++step};
+        struct sched_result result = {.ids = rest, .finish = SCHED_FINISH_LENGTH};
+        uint64_t erased[8], sealed;
+        size_t count;
+        const struct sched_action *actions = sched_take_actions(s->sched, &count);
+
+        for (size_t i = 0; i < count; i++) {
+            if (actions[i].kind == SCHED_REPLY_FORGOTTEN) {
+                return actions[i].forgotten;
+            }
+            if (actions[i].kind == SCHED_SEND_ERASE) {
+                erased[report.erased_count++] = actions[i].build;
+            } else if (actions[i].kind == SCHED_SEND_ASSIGN) {
+                sealed = actions[i].session->builds[0].build;
+                report.sealed_count = actions[i].build_count;
+                result.request = actions[i].request;
+                result.id_count = MAX_TOKENS - actions[i].session->sent_count;
+                report.result_count = report.released_count = 1;
+            }
+        }
+        report.erased = erased;
+        report.sealed = &sealed;
+        report.results = &result;
+        report.released = &result.request;
+        (void)sched_worker_step(s->sched, ++s->now_us, worker, incarnation, &report);
+    }
+    ck_abort_msg("the Forget has no end");
+    return (struct sched_forgotten){0};
+}
+
+/* It reads what it had before; when its worker dies it has to build that again, and all of it goes.
+ */
+START_TEST(who_comes_back_during_a_forget_is_one_of_its_readers)
+{
+    struct scene s = scene_new();
+
+    ck_assert(come_back(&s));
+    expect_silence(&s);
+    forget(&s);
+    submit(&s, 2, QUERY, said, 1);
+    ck_assert_uint_eq(only(&s, SCHED_SEND_ASSIGN)->kept, 3);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    expect_silence(&s);
+    struct sched_forgotten told = run_to_the_end(&s, 1, INCARNATION + 1);
+
+    ck_assert_uint_eq(told.readers_waited, 1);
+    ck_assert_uint_eq(sched_counters(s.sched)->builds_sealed, 1);
+    ck_assert_uint_eq(stats(&s).documents, 0);
+    ck_assert_uint_eq(stats(&s).blocks_free, BLOCKS);
+    scene_end(&s);
+}
+END_TEST
+
+/* Its blocks are fenced, and are to be erased; they are its own again, and are erased all the same.
+ */
+START_TEST(what_comes_back_after_a_forget_began_is_waited_for_and_erased)
+{
+    struct scene s = scene_new();
+
+    forget(&s);
+    ck_assert(come_back(&s));
+    ck_assert_uint_eq(stats(&s).blocks_own, s.kept.block_count);
+    struct sched_forgotten told = {0};
+    bool is_stopped = false, is_told = false; /* its document is no more */
+
+    for (int turn = 0; turn < 5 && !is_told; turn++) {
+        struct sched_step report = {.step = 1 + (uint64_t)turn};
+        uint64_t erased[8];
+        size_t count;
+        const struct sched_action *actions;
+
+        if (turn == 2) {
+            ck_assert_uint_eq(stats(&s).blocks_own, s.kept.block_count); /* and nothing was told */
+            report.kept_released = &s.kept.kept;
+            report.kept_released_count = 1;
+        }
+        actions = sched_take_actions(s.sched, &count);
+        for (size_t i = 0; i < count; i++) {
+            if (actions[i].kind == SCHED_SEND_ERASE) {
+                erased[report.erased_count++] = actions[i].build;
+            }
+            is_stopped |= actions[i].kind == SCHED_SEND_STOP && actions[i].kept == 3;
+            is_told |= actions[i].kind == SCHED_REPLY_FORGOTTEN;
+            told = actions[i].forgotten;
+        }
+        ck_assert(!is_told || turn > 2);
+        report.erased = erased;
+        (void)sched_worker_step(s.sched, ++s.now_us, 0, INCARNATION, &report);
+    }
+    ck_assert(is_stopped && is_told);
+    ck_assert_uint_ge(told.blocks, s.kept.block_count + s.segment.block_count);
+    scene_end(&s);
+}
+END_TEST
+
 CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_its_worker_goes_on,
            what_nobody_comes_for_is_stopped_and_comes_back,
            a_document_that_changed_meanwhile_ends_it,
@@ -481,4 +595,6 @@ CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_i
            another_request_of_the_same_name_does_not_get_it,
            its_blocks_are_fenced_when_the_worker_falls_silent,
            blocks_that_were_never_lent_are_not_believed,
-           a_retry_waits_for_a_silent_worker_only_so_long)
+           a_retry_waits_for_a_silent_worker_only_so_long,
+           who_comes_back_during_a_forget_is_one_of_its_readers,
+           what_comes_back_after_a_forget_began_is_waited_for_and_erased)
