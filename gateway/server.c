@@ -116,6 +116,9 @@ static void
 set_read_by(struct connection *connection, uint64_t timeout_ms)
 {
     (void)pthread_mutex_lock(&connection->lock);
+    if (connection->has_hung_up && timeout_ms > HALF_CLOSED_MS) {
+        timeout_ms = HALF_CLOSED_MS; /* it was answered after that; nothing more will come */
+    }
     connection->read_by_us = timeout_ms == 0 ? 0 : clock_now_us() + timeout_ms * 1000;
     (void)pthread_mutex_unlock(&connection->lock);
 }
