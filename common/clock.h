@@ -16,6 +16,13 @@ uint64_t clock_now_us(void);
 uint64_t clock_wall_us(void);
 uint64_t clock_wall_s(void);
 
+/* Somebody's milliseconds; more than there will ever be are UINT64_MAX / 2 microseconds. */
+static inline uint64_t
+clock_us_of_ms(uint64_t ms)
+{
+    return ms < UINT64_MAX / 2 / 1000 ? ms * 1000 : UINT64_MAX / 2;
+}
+
 #ifdef __cplusplus
 }
 #endif

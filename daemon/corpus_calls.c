@@ -44,7 +44,7 @@ enum status
 corpus_register(struct kvasird *d, const struct prompt_document *document,
                 const struct registration *registration, bool *is_unchanged_out)
 {
-    uint64_t ttl_us = registration->pin_ttl_ms * 1000;
+    uint64_t ttl_us = clock_us_of_ms(registration->pin_ttl_ms);
     struct corpus_result result;
 
     TRY(corpus_put(d->corpus,

@@ -51,6 +51,7 @@ struct sched;
 #define SCHED_SHARES_MAX      4096 /* tenants whose share is known; quiet ones go first */
 #define SCHED_WEIGHT_MAX      1000
 #define SCHED_USES_MAX        65536 /* of shared documents by tenants, that are remembered */
+#define SCHED_PINS_MAX        16384 /* that end by themselves */
 #define SCHED_FORGETS_MAX     64    /* documents that are being forgotten at once */
 #define SCHED_VERIFY_ROUNDING 0.05  /* kernels/kv_compare.h, KV_COMPARE_ROUNDING_BF16 */
 #define SCHED_ERASES_A_TURN   4     /* messages that ask for it */

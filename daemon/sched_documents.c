@@ -18,8 +18,12 @@ static enum status
 note_end(struct sched *sched, const struct dockey *key, uint64_t ends_us)
 {
     struct list_node *at = &sched->pins;
-    struct pin *pin = mem_zalloc(1, sizeof(*pin));
+    struct pin *pin;
 
+    if (sched->pin_count >= SCHED_PINS_MAX) {
+        return ERR(ST_NO_MEMORY, "%u pins have an end: the limit", sched->pin_count);
+    }
+    pin = mem_zalloc(1, sizeof(*pin));
     if (pin == NULL) {
         return ERR(ST_NO_MEMORY, "no memory for a pin");
     }
@@ -29,6 +33,7 @@ note_end(struct sched *sched, const struct dockey *key, uint64_t ends_us)
         at = at->prev;
     }
     list_insert_before(at, &pin->link);
+    sched->pin_count++;
     if (ends_us < sched->wakeup_us) {
         sched->wakeup_us = ends_us;
     }
@@ -43,7 +48,9 @@ sched_pin(struct sched *sched, uint64_t now_us, const struct dockey *key, uint64
     sched_begin(sched);
     TRY(check_pool_exists(sched));
     TRY(kvpool_pin(sched->pool, key));
-    st = ttl_us == 0 ? ST_OK : note_end(sched, key, now_us + ttl_us);
+    st = ttl_us == 0
+             ? ST_OK
+             : note_end(sched, key, ttl_us < UINT64_MAX - now_us ? now_us + ttl_us : UINT64_MAX);
     if (st != ST_OK) {
         (void)kvpool_unpin(sched->pool, key); /* it was pinned just now */
     }
@@ -51,9 +58,10 @@ sched_pin(struct sched *sched, uint64_t now_us, const struct dockey *key, uint64
 }
 
 static void
-remove_pin(struct pin *pin)
+remove_pin(struct sched *sched, struct pin *pin)
 {
     list_unlink(&pin->link);
+    sched->pin_count--;
     mem_free(pin);
 }
 
@@ -90,7 +98,7 @@ sched_end_pins(struct sched *sched, uint64_t now_us)
             sched->counters.pins_ended++;
             sched->has_news = true;
         }
-        remove_pin(pin);
+        remove_pin(sched, pin);
     }
     return UINT64_MAX;
 }
@@ -100,7 +108,7 @@ sched_forget_pins(struct sched *sched)
 {
     LIST_FOR_EACH_SAFE(node, &sched->pins)
     {
-        remove_pin(LIST_ENTRY(node, struct pin, link));
+        remove_pin(sched, LIST_ENTRY(node, struct pin, link));
     }
 }
 
@@ -113,7 +121,7 @@ forget_ends(struct sched *sched, const struct dockey *key, bool all)
         struct pin *pin = LIST_ENTRY(node, struct pin, link);
 
         if (is_of(pin, key)) {
-            remove_pin(pin);
+            remove_pin(sched, pin);
             if (!all) {
                 return;
             }

@@ -38,11 +38,11 @@ struct worker {
     bool is_cordoned; /* gets nothing new until a suspect has it to himself */
     uint64_t incarnation;
     uint32_t seqs_max;
-    uint32_t assigned;           /* sessions, those in the background too */
-    uint32_t background;         /* of them; they use no credit */
-    bool has_tier;               /* it can copy to the host tier and back */
-    uint32_t spills;             /* that it has not answered */
-    uint32_t refusals;           /* of spills, in a row; until then it is asked for no other: */
+    uint32_t assigned;   /* sessions, those in the background too */
+    uint32_t background; /* of them; they use no credit */
+    bool has_tier;       /* it can copy to the host tier and back */
+    uint32_t spills;     /* that it has not answered */
+    uint32_t refusals;   /* of spills, in a row; until then it is asked for no other: */
     uint64_t next_spill_us;
     uint32_t kept;               /* requests that it runs for nobody yet: sched_kept.c */
     uint64_t last_assigned;      /* turn; spreads equal choices */
@@ -135,6 +135,7 @@ struct sched {
     uint32_t expected;     /* workers that are still to come back, */
     uint64_t expected_until_us;
     struct list_node pins; /* struct pin: those that end by themselves, the next one first */
+    uint32_t pin_count;    /* of them */
     uint32_t waiting_count, running_count, warm_count, starving_count, background_count;
     uint64_t next_order;
     uint64_t next_turn;

@@ -360,7 +360,9 @@ document_call(struct kvasird *d, struct call *call, const Kvasir__V1__DocumentRe
             warm_document(d, call, &key);
         }
         break;
-    case METHOD_PIN: reply_empty(d, call, pin_document(d, &key, ref->ttl_ms * 1000)); break;
+    case METHOD_PIN:
+        reply_empty(d, call, pin_document(d, &key, clock_us_of_ms(ref->ttl_ms)));
+        break;
     default: reply_empty(d, call, sched_unpin(d->sched, clock_now_us(), &key)); break;
     }
     deliver(d);

@@ -230,6 +230,30 @@ START_TEST(a_document_forgotten_while_it_is_encoded_in_the_background_is_erased)
 }
 END_TEST
 
+START_TEST(pins_that_end_have_a_limit_and_one_for_longer_than_time_stays)
+{
+    struct world *world = new_world(100, 1);
+    struct sched *sched = world_sched(world);
+    struct dockey key = world_doc_key(40001);
+
+    world_warm(world, 40001, false);
+    world_run(world, 100);
+    ck_assert_int_eq(sched_pin(sched, world_now(world), &key, UINT64_MAX), ST_OK);
+    world_pass(world, 1000);
+    ck_assert_uint_eq(kvpool_doc_pins(kvpool_find(sched_pool(sched), &key)), 1);
+    for (int i = 1; i < SCHED_PINS_MAX; i++) {
+        ck_assert_int_eq(sched_pin(sched, world_now(world), &key, 1000), ST_OK);
+    }
+    ck_assert_int_eq(sched_pin(sched, world_now(world), &key, 1000), ST_NO_MEMORY);
+    ck_assert_str_eq(status_detail(), "16384 pins have an end: the limit");
+    ck_assert_uint_eq(kvpool_doc_pins(kvpool_find(sched_pool(sched), &key)), SCHED_PINS_MAX);
+    world_pass(world, 2000);
+    ck_assert_uint_eq(kvpool_doc_pins(kvpool_find(sched_pool(sched), &key)), 1);
+    ck_assert_int_eq(sched_pin(sched, world_now(world), &key, 1000), ST_OK);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_background", an_idle_worker_encodes_documents_that_nobody_asked_for,
            nothing_starts_in_the_background_while_anything_else_goes_on,
            a_request_starts_beside_the_background_and_joins_what_it_needs,
@@ -238,4 +262,5 @@ CHECK_MAIN("sched_background", an_idle_worker_encodes_documents_that_nobody_aske
            an_answer_that_grows_takes_the_blocks_of_the_background,
            a_lost_worker_ends_its_background_without_blame, a_pin_with_an_end_goes_by_itself,
            a_forgotten_document_takes_its_pins_with_it,
+           pins_that_end_have_a_limit_and_one_for_longer_than_time_stays,
            a_document_forgotten_while_it_is_encoded_in_the_background_is_erased)
