@@ -13,6 +13,7 @@
 #include <cuda_runtime.h>
 
 #include "bench/embed_forms.h"
+#include "bench/rmsnorm_forms.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 
@@ -98,26 +99,26 @@ set(uint32_t i)
     return big + (size_t)(i % SETS) * SET_BYTES;
 }
 
-static void
-run_rmsnorm(uint32_t i, bool has_delta)
+static struct rmsnorm_args
+rmsnorm_set(uint32_t i, bool has_delta)
 {
     const size_t bytes = (size_t)T_MAX * C * 2;
 
-    MUST(gpu->rmsnorm(gpu, (struct rmsnorm_args){.x = set(i),
-                                                 .delta = has_delta ? set(i) + bytes : NULL,
-                                                 .weight = table,
-                                                 .out = set(i) + 2 * bytes,
-                                                 .T = T,
-                                                 .C = C,
-                                                 .eps = 1e-5f}));
+    return (struct rmsnorm_args){.x = set(i),
+                                 .delta = has_delta ? set(i) + bytes : NULL,
+                                 .weight = table,
+                                 .out = set(i) + 2 * bytes,
+                                 .T = T,
+                                 .C = C,
+                                 .eps = 1e-5f};
 }
 
 static void
 run(int kind, uint32_t i)
 {
     switch (kind) {
-    case 0: run_rmsnorm(i, true); break;
-    case 1: run_rmsnorm(i, false); break;
+    case 0: MUST(gpu->rmsnorm(gpu, rmsnorm_set(i, true))); break;
+    case 1: MUST(gpu->rmsnorm(gpu, rmsnorm_set(i, false))); break;
     case 2:
         MUST(gpu->swiglu(gpu, (struct swiglu_args){.gate_up = set(i),
                                                    .out = set(i) + (size_t)T_MAX * 2 * F * 2,
@@ -234,9 +235,29 @@ say(const char *name, double row_bytes, double us)
            gbs / copy_gbs * 100);
 }
 
-/* Forms of embed in turns, each right or not timed. */
+/* Forms in turns, each right or not timed; with T - 1 rows too, which are odd. */
 static void
-compare_forms(void)
+compare_rmsnorms(void)
+{
+    struct rmsnorm_args sets[SETS];
+    double us;
+
+    for (uint32_t i = 0; i < SETS; i++) {
+        sets[i] = rmsnorm_set(i, true);
+    }
+    for (uint32_t form = 0; form < RMSNORM_FORMS; form++) {
+        struct rmsnorm_args odd = sets[0];
+
+        odd.T = T - 1;
+        MUST(rmsnorm_form_check(form, sets[0]));
+        MUST(rmsnorm_form_check(form, odd));
+        MUST(rmsnorm_form_time(form, sets, SETS, &us));
+        say(rmsnorm_form_name(form), kinds[0].row_bytes, us);
+    }
+}
+
+static void
+compare_embeds(void)
 {
     struct embed_args sets[SETS];
     double us;
@@ -279,7 +300,11 @@ main(void)
     }
     for (int i = 0; i < 6; i++) {
         T = rows[i % 3];
-        compare_forms();
+        compare_rmsnorms();
+    }
+    for (int i = 0; i < 6; i++) {
+        T = rows[i % 3];
+        compare_embeds();
     }
     ops_destroy(&gpu);
     return 0;

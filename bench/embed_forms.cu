@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/embed_forms.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "bench/time_recorded.cuh"
 #include "kernels/device/launch.cuh"
 
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRounds = 9;
-constexpr int kReplays = 4; // a round
 
 // Without .nc, or ptxas moves half of the loads behind stores, and they are not on their way at
 // once: it does so with __ldg.
@@ -112,24 +110,6 @@ run(uint32_t form, struct embed_args args, cudaStream_t stream)
     return ST_OK;
 }
 
-enum status
-record(uint32_t form, const struct embed_args *sets, uint32_t count, cudaStream_t stream,
-       cudaGraphExec_t *recorded_out)
-{
-    cudaGraph_t graph;
-    enum status st = ST_OK;
-
-    CU_TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (uint32_t i = 0; i < count && st == ST_OK; i++) {
-        st = run(form, sets[i], stream);
-    }
-    CU_TRY(cudaStreamEndCapture(stream, &graph));
-    TRY(st);
-    CU_TRY(cudaGraphInstantiate(recorded_out, graph, 0));
-    CU_TRY(cudaGraphDestroy(graph));
-    return ST_OK;
-}
-
 } // namespace
 
 extern "C" const char *
@@ -167,30 +147,5 @@ embed_form_check(uint32_t form, struct embed_args args, void *other)
 extern "C" enum status
 embed_form_time(uint32_t form, const struct embed_args *sets, uint32_t count, double *us_out)
 {
-    float ms[kRounds];
-    cudaStream_t stream;
-    cudaGraphExec_t recorded;
-    cudaEvent_t begin, end;
-
-    CU_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CU_TRY(cudaEventCreate(&begin));
-    CU_TRY(cudaEventCreate(&end));
-    TRY(record(form, sets, count, stream, &recorded));
-    CU_TRY(cudaGraphLaunch(recorded, stream)); // the first one is slower
-    for (int r = 0; r < kRounds; r++) {
-        CU_TRY(cudaEventRecord(begin, stream));
-        for (int k = 0; k < kReplays; k++) {
-            CU_TRY(cudaGraphLaunch(recorded, stream));
-        }
-        CU_TRY(cudaEventRecord(end, stream));
-        CU_TRY(cudaEventSynchronize(end));
-        CU_TRY(cudaEventElapsedTime(&ms[r], begin, end));
-    }
-    std::sort(ms, ms + kRounds);
-    *us_out = (double)ms[kRounds / 2] * 1e3 / (kReplays * count);
-    CU_TRY(cudaGraphExecDestroy(recorded));
-    CU_TRY(cudaEventDestroy(begin));
-    CU_TRY(cudaEventDestroy(end));
-    CU_TRY(cudaStreamDestroy(stream));
-    return ST_OK;
+    return time_recorded(run, form, sets, count, us_out);
 }
