@@ -13,9 +13,9 @@
 #include "tests/property/pool_model.h"
 #include "tests/support/check_main.h"
 
-#define OPERATIONS           SCENE(150000, 60000, 6000)
+#define OPERATIONS           SCENE(150000, 60000, 60000)
 #define SEEDS                24 /* of each policy, lru's with a share of the operations */
-#define OPERATIONS_OF_OTHERS SCENE(2500, 1250, 250) /* and seed */
+#define OPERATIONS_OF_OTHERS SCENE(2500, 1250, 1250) /* and seed */
 
 /* --- claims ----------------------------------------------------------------------------------- */
 

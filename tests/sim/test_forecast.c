@@ -284,7 +284,7 @@ main(void)
 
     tcase_set_timeout(tcase, CHECK_TIMEOUT_SECONDS);
     tcase_add_loop_test(tcase, a_forecast_comes_true_or_says_that_it_is_uncertain, 0,
-                        (int)workload_ci_count);
+                        SCENE((int)workload_ci_count, (int)workload_ci_count, 2));
     tcase_add_test(tcase, a_look_at_all_that_is_remembered_needs_less_than_sixteen_mebibytes);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);

@@ -9,7 +9,7 @@
 #include "tests/support/sched_world.h"
 
 #define EVENTS     2000
-#define RUNS       24
+#define RUNS       SCENE(24, 24, 14)
 #define REQUESTS   500
 #define SLICE      5  /* steps between two bits that flip, while what is open comes to its end */
 #define VISITS     12 /* documents; together more than the largest pool */
