@@ -2,6 +2,7 @@
 #include "gateway/exchange.h"
 
 #include <microhttpd.h>
+#include <sys/socket.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -234,6 +235,20 @@ exchange_begin_stream(struct exchange *exchange)
     }
 }
 
+/* The HTTP library waits until the client reads; this it sees, and closes. */
+static void
+cut(struct exchange *exchange)
+{
+    const union MHD_ConnectionInfo *info =
+        exchange->connection == NULL
+            ? NULL
+            : MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    if (info != NULL) {
+        (void)shutdown(info->connect_fd, SHUT_RDWR);
+    }
+}
+
 void
 exchange_flush(struct exchange *exchange)
 {
@@ -242,6 +257,7 @@ exchange_flush(struct exchange *exchange)
     exchange->written_us = clock_now_us();
     if (exchange->out.has_failed || unread > STREAM_BYTES_MAX) {
         log_warn("stream_dropped", "request=%s unread_bytes=%zu", exchange->id, unread);
+        cut(exchange);
         give_up(exchange);
         return;
     }

@@ -178,11 +178,13 @@ START_TEST(requests_that_come_together_are_answered_in_order)
 }
 END_TEST
 
+/* Not when its connection has been idle for long enough. */
 START_TEST(a_client_that_does_not_read_its_stream_is_dropped)
 {
+    static const char *const args[] = {"--idle-timeout", "1h", NULL};
     struct gateway_fixture f;
 
-    gateway_setup(&f, NULL);
+    gateway_setup(&f, args);
     struct http *http = http_open_unread(f.gateway.port);
 
     http_request(http, "POST", CHAT, NULL,
