@@ -85,6 +85,7 @@ struct kvasird {
 
     struct measures measures;
     struct recent recent;
+    struct list_node listings; /* that are being made */
     struct news *news;
     uint64_t started_us;
     uint64_t next_beat_us;
@@ -190,6 +191,9 @@ void forget_reply(struct kvasird *d, const struct sched_action *action);
 
 void listing_get(struct kvasird *d, struct call *call, const struct dockey *key);
 void listing_list(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest *request);
+/* The next part of a list that is being made: d->listings. */
+void listing_pump(struct kvasird *d);
+void listing_deinit(struct kvasird *d);
 
 /* --- corpus_calls.c: documents to have ready ---------------------------------------------------
  */

@@ -13,6 +13,7 @@
 
 #define LIST_LIMIT_DEFAULT 1000
 #define LIST_LIMIT_MAX     10000
+#define LIST_PART          512 /* documents that a turn of the loop looks at */
 
 static const char *
 state_of(const struct kvpool_doc_info *info)
@@ -71,50 +72,19 @@ find_quarantined(const struct kvasird *d, const struct dockey *key)
 static bool
 find_info(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_info *info_out)
 {
-    const struct kvpool_doc *cursor = NULL;
     const struct kvpool *pool = sched_pool(d->sched);
+    const struct tier *tier;
 
-    if (pool == NULL || kvpool_find(pool, key) == NULL) {
-        return false;
+    if (pool == NULL || kvpool_doc_info(pool, key, info_out)) {
+        return pool != NULL;
     }
-    while (kvpool_next_doc(pool, &cursor, info_out)) {
-        if (memcmp(info_out->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whatever is in the host tier and not in the pool, one after the other. */
-static bool
-next_copy(const struct kvpool *pool, const struct tier_doc **cursor,
-          struct kvpool_doc_info *info_out)
-{
-    const struct tier *tier = kvpool_tier(pool);
-
-    *info_out = (struct kvpool_doc_info){.n_tokens = 0};
-    while (tier != NULL
-           && tier->ops->next(tier, cursor, &info_out->key, &info_out->n_tokens,
-                              &info_out->blocks_copied)) {
-        if (info_out->blocks_copied > 0 && kvpool_find(pool, &info_out->key) == NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool
-find_copy(const struct kvasird *d, const struct dockey *key, struct kvpool_doc_info *info_out)
-{
-    const struct tier_doc *cursor = NULL;
-    const struct kvpool *pool = sched_pool(d->sched);
-
-    while (pool != NULL && next_copy(pool, &cursor, info_out)) {
-        if (memcmp(info_out->key.bytes, key->bytes, DOCKEY_BYTES) == 0) {
-            return true;
-        }
-    }
-    return false;
+    tier = kvpool_tier(pool);
+    *info_out = (struct kvpool_doc_info){
+        .key = *key,
+        .n_tokens = tier == NULL ? 0 : tier->ops->tokens(tier, key),
+        .blocks_copied = tier == NULL ? 0 : tier->ops->lookup(tier, key),
+    };
+    return info_out->blocks_copied > 0;
 }
 
 static void
@@ -137,7 +107,7 @@ listing_get(struct kvasird *d, struct call *call, const struct dockey *key)
     if (blamed != NULL) {
         fill_quarantined(&reply, blamed);
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
-    } else if (find_info(d, key, &info) || find_copy(d, key, &info)) {
+    } else if (find_info(d, key, &info)) {
         fill_info(&reply, &info, state_of(&info));
         fill_pin_end(d, &reply, key);
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
@@ -151,6 +121,22 @@ listing_get(struct kvasird *d, struct call *call, const struct dockey *key)
     }
     tokens_release(&tokens);
 }
+
+/* --- List ------------------------------------------------------------------------------------- */
+
+/* All documents are looked at, a part in each turn of the loop: nobody waits for a million of them.
+ * Lists are made one after the other. */
+struct listing {
+    struct list_node link; /* in d->listings */
+    uint64_t call;
+    struct service_scope scope;
+    bool is_scoped;
+    int (*compare)(const void *, const void *);
+    uint32_t cursor, copies_cursor;
+    struct kvpool_doc_info *best; /* [count] heap, the last in the order on top */
+    uint32_t limit, count;
+    uint64_t total;
+};
 
 static int
 by_hits(const void *a, const void *b)
@@ -177,6 +163,14 @@ by_saved(const void *a, const void *b)
     return (r > l) - (r < l);
 }
 
+static int
+by_key(const void *a, const void *b)
+{
+    const struct kvpool_doc_info *left = a, *right = b;
+
+    return memcmp(left->key.bytes, right->key.bytes, DOCKEY_BYTES);
+}
+
 static bool
 is_in_scope(const struct kvasird *d, const struct registry_scope *scope, const struct dockey *key)
 {
@@ -187,48 +181,103 @@ is_in_scope(const struct kvasird *d, const struct registry_scope *scope, const s
     return is_in;
 }
 
-/* All documents of both levels, or those that are registered within `scope`. */
-static size_t
-collect_infos(const struct kvasird *d, const struct registry_scope *scope,
-              struct kvpool_doc_info *infos, size_t count_max)
+static void
+swap(struct kvpool_doc_info *a, struct kvpool_doc_info *b)
 {
-    const struct kvpool *pool = sched_pool(d->sched);
-    const struct kvpool_doc *cursor = NULL;
-    const struct tier_doc *copy = NULL;
-    size_t count = 0;
+    struct kvpool_doc_info other = *a;
 
-    while (count < count_max && kvpool_next_doc(pool, &cursor, &infos[count])) {
-        count += is_in_scope(d, scope, &infos[count].key);
-    }
-    while (count < count_max && next_copy(pool, &copy, &infos[count])) {
-        count += is_in_scope(d, scope, &infos[count].key);
-    }
-    return count;
-}
-
-/* How many there may be. */
-static size_t
-count_documents(const struct kvpool *pool)
-{
-    struct kvpool_stats stats;
-    struct tier_stats copies = {0};
-
-    if (pool == NULL) {
-        return 0;
-    }
-    kvpool_stats(pool, &stats);
-    if (kvpool_tier(pool) != NULL) {
-        kvpool_tier(pool)->ops->stat(kvpool_tier(pool), &copies);
-    }
-    return (size_t)stats.documents + copies.documents;
+    *a = *b;
+    *b = other;
 }
 
 static void
-send_list(struct kvasird *d, struct call *call, const struct kvpool_doc_info *infos, size_t count,
-          uint64_t total)
+sift_up(struct listing *listing, uint32_t at)
+{
+    struct kvpool_doc_info *best = listing->best;
+
+    while (at > 0 && listing->compare(&best[at], &best[(at - 1) / 2]) > 0) {
+        swap(&best[at], &best[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+}
+
+static void
+sift_down(struct listing *listing)
+{
+    struct kvpool_doc_info *best = listing->best;
+    uint32_t at = 0, child = 1;
+
+    while (child < listing->count) {
+        child += child + 1 < listing->count && listing->compare(&best[child + 1], &best[child]) > 0;
+        if (listing->compare(&best[child], &best[at]) <= 0) {
+            return;
+        }
+        swap(&best[at], &best[child]);
+        at = child;
+        child = 2 * at + 1;
+    }
+}
+
+static void
+take_info(const struct kvasird *d, struct listing *listing, const struct kvpool_doc_info *info)
+{
+    if (!is_in_scope(d, listing->is_scoped ? &listing->scope.registry : NULL, &info->key)) {
+        return;
+    }
+    listing->total++;
+    if (listing->count < listing->limit) {
+        listing->best[listing->count] = *info;
+        sift_up(listing, listing->count++);
+    } else if (listing->count > 0 && listing->compare(info, &listing->best[0]) < 0) {
+        listing->best[0] = *info;
+        sift_down(listing);
+    }
+}
+
+/* False at the end: all documents of the pool, then whatever is in the host tier alone. */
+static bool
+next_info(const struct kvpool *pool, struct listing *listing, struct kvpool_doc_info *info_out)
+{
+    const struct tier *tier = pool == NULL ? NULL : kvpool_tier(pool);
+
+    if (pool != NULL && kvpool_next_doc(pool, &listing->cursor, info_out)) {
+        return true;
+    }
+    *info_out = (struct kvpool_doc_info){.n_tokens = 0};
+    return tier != NULL
+           && tier->ops->next(tier, &listing->copies_cursor, &info_out->key, &info_out->n_tokens,
+                              &info_out->blocks_copied);
+}
+
+static bool
+is_shown(const struct kvpool *pool, const struct kvpool_doc_info *info)
+{
+    return info->blocks_resident > 0
+           || (info->blocks_copied > 0 && kvpool_find(pool, &info->key) == NULL);
+}
+
+/* Whoever moved while the list was made may be in it twice. */
+static void
+drop_repeats(struct listing *listing)
+{
+    uint32_t kept = 0;
+
+    qsort(listing->best, listing->count, sizeof(listing->best[0]), by_key);
+    for (uint32_t i = 0; i < listing->count; i++) {
+        if (kept == 0 || by_key(&listing->best[kept - 1], &listing->best[i]) != 0) {
+            listing->best[kept++] = listing->best[i];
+        }
+    }
+    listing->total -= listing->count - kept;
+    listing->count = kept;
+}
+
+static void
+send_list(struct kvasird *d, struct call *call, const struct listing *listing)
 {
     Kvasir__V1__ListReply reply = KVASIR__V1__LIST_REPLY__INIT;
-    size_t listed = count + sched_gauges(d->sched).docs_in_quarantine;
+    const struct kvpool_doc_info *infos = listing->best;
+    size_t count = listing->count, listed = count + sched_gauges(d->sched).docs_in_quarantine;
     Kvasir__V1__DocumentInfo *wires = mem_zalloc(listed, sizeof(*wires));
     Kvasir__V1__DocumentInfo **list = mem_zalloc(listed, sizeof(Kvasir__V1__DocumentInfo *));
     const struct sched_blamed *blamed = NULL;
@@ -249,11 +298,64 @@ send_list(struct kvasird *d, struct call *call, const struct kvpool_doc_info *in
         reply.n_documents = listed;
         reply.documents = list;
         reply.has_total = true;
-        reply.total = total;
+        reply.total = listing->total;
         deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
     }
     mem_free(wires);
     mem_free(list);
+}
+
+static void
+end_listing(struct listing *listing)
+{
+    list_unlink(&listing->link);
+    mem_free(listing->best);
+    mem_free(listing);
+}
+
+void
+listing_pump(struct kvasird *d)
+{
+    struct listing *listing;
+    const struct kvpool *pool = sched_pool(d->sched);
+    struct kvpool_doc_info info;
+    struct call *call;
+    int left = LIST_PART;
+
+    if (list_is_empty(&d->listings)) {
+        return;
+    }
+    listing = LIST_ENTRY(d->listings.next, struct listing, link);
+    call = calls_find(d->calls, listing->call);
+    if (call != NULL && listing->best == NULL) {
+        listing->best = mem_zalloc(listing->limit, sizeof(listing->best[0]));
+    }
+    while (call != NULL && listing->best != NULL && left > 0 && next_info(pool, listing, &info)) {
+        left--;
+        if (is_shown(pool, &info)) {
+            take_info(d, listing, &info);
+        }
+    }
+    if (left == 0) {
+        return; /* the next turn goes on */
+    }
+    if (call != NULL && listing->best == NULL) {
+        service_reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
+    } else if (call != NULL) {
+        drop_repeats(listing);
+        qsort(listing->best, listing->count, sizeof(listing->best[0]), listing->compare);
+        send_list(d, call, listing);
+    }
+    end_listing(listing);
+}
+
+void
+listing_deinit(struct kvasird *d)
+{
+    LIST_FOR_EACH_SAFE(node, &d->listings)
+    {
+        end_listing(LIST_ENTRY(node, struct listing, link));
+    }
 }
 
 void
@@ -265,10 +367,8 @@ listing_list(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest
                                                  : strcmp(order, "tokens") == 0 ? by_tokens
                                                  : strcmp(order, "saved") == 0  ? by_saved
                                                                                 : NULL;
-    struct service_scope scope;
-    bool is_scoped = service_scope(d, call, false, (ProtobufCBinaryData){0}, &scope);
-    struct kvpool_doc_info *infos;
-    size_t count, count_max = count_documents(sched_pool(d->sched));
+    bool is_only = list_is_empty(&d->listings);
+    struct listing *listing;
 
     if (limit > LIST_LIMIT_MAX) {
         (void)ERR(ST_INVALID, "limit is %u: at most %d", limit, LIST_LIMIT_MAX);
@@ -279,14 +379,18 @@ listing_list(struct kvasird *d, struct call *call, const Kvasir__V1__ListRequest
         service_reply_status(d, call, ST_INVALID, "order must be hits, tokens or saved");
         return;
     }
-    infos = mem_zalloc(count_max, sizeof(*infos));
-    if (infos == NULL) {
+    listing = mem_zalloc(1, sizeof(*listing));
+    if (listing == NULL) {
         service_reply_status(d, call, ST_NO_MEMORY, "no memory for the list");
         return;
     }
-    count =
-        count_max == 0 ? 0 : collect_infos(d, is_scoped ? &scope.registry : NULL, infos, count_max);
-    qsort(infos, count, sizeof(*infos), compare);
-    send_list(d, call, infos, count < limit ? count : limit, count);
-    mem_free(infos);
+    listing->call = call->id;
+    listing->compare = compare;
+    listing->limit = limit;
+    listing->cursor = listing->copies_cursor = KVPOOL_WALK;
+    listing->is_scoped = service_scope(d, call, false, (ProtobufCBinaryData){0}, &listing->scope);
+    list_push_back(&d->listings, &listing->link);
+    if (is_only) {
+        listing_pump(d);
+    }
 }

@@ -53,8 +53,10 @@ start(struct kvasird *d)
 static int
 run(struct kvasird *d)
 {
-    enum status st = start(d);
+    enum status st;
 
+    list_init(&d->listings);
+    st = start(d);
     if (st == ST_OK) {
         st = serve(d);
     }

@@ -15,7 +15,7 @@
 #include "common/log.h"
 #include "common/notify.h"
 
-#define WATCHDOG_SHARE 3 /* signs of life within the time that the supervisor gives */
+#define WATCHDOG_SHARE 3        /* signs of life within the time that the supervisor gives */
 #define FAREWELL_US    2000000u /* for workers to leave before we do */
 
 enum {
@@ -118,7 +118,7 @@ timeout_ms(const struct kvasird *d, uint64_t now_us)
 {
     uint64_t until_us = d->next_beat_us;
 
-    if (now_us < d->busy_until_us) {
+    if (now_us < d->busy_until_us || !list_is_empty(&d->listings)) {
         return 0;
     }
     if (sched_wakeup_us(d->sched) < until_us) {
@@ -227,6 +227,7 @@ turn(struct kvasird *d)
     take_attached(d);
     tick(d);
     corpus_pump(d);
+    listing_pump(d);
     serve_tell_events(d);
     news_flush(d);
     feed_watchdog(d);

@@ -427,6 +427,7 @@ start_undo(struct kvasird *d)
     kv_events_destroy(&d->kv_events);
     news_destroy(&d->news);
     learned_saving_deinit(&d->saving);
+    listing_deinit(d);
     end_estate(d);
     calls_destroy(&d->calls);
     recent_deinit(&d->recent);

@@ -26,13 +26,6 @@
 
 /* --- the pool --------------------------------------------------------------------------------- */
 
-static bool
-doc_equal(const struct htab_node *node, const void *key)
-{
-    return memcmp(&HTAB_ENTRY(node, const struct kvpool_doc, node)->policy.key, key, DOCKEY_BYTES)
-           == 0;
-}
-
 static enum status
 check_config(const struct kvpool_config *config)
 {
@@ -74,7 +67,7 @@ kvpool_new(const struct kvpool_config *config, struct kvpool **pool_out)
     }
     pool->blocks.catalog = config->catalog;
     if (st == ST_OK) {
-        st = htab_init(&pool->index, doc_equal);
+        st = kvpool_index_init(pool);
     }
     if (st == ST_OK) {
         st = ghosts_new((uint32_t)(ghosts < GHOSTS_MAX ? ghosts : GHOSTS_MAX), &pool->ghosts);
@@ -107,18 +100,13 @@ kvpool_destroy(struct kvpool **pool)
     }
     assert(list_is_empty(&(*pool)->claims));
     assert(list_is_empty(&(*pool)->detached));
-    for (struct htab_node *node = htab_next(&(*pool)->index, NULL), *next; node != NULL;
-         node = next) {
-        next = htab_next(&(*pool)->index, node);
-        kvpool_doc_free(HTAB_ENTRY(node, struct kvpool_doc, node));
-    }
     kvpool_tier_deinit(*pool);
     if ((*pool)->policy != NULL) {
         (*pool)->config.policy->destroy(&(*pool)->policy);
     }
     await_deinit(*pool);
     ghosts_destroy(&(*pool)->ghosts);
-    htab_deinit(&(*pool)->index);
+    kvpool_index_deinit(*pool);
     blocks_deinit(&(*pool)->blocks);
     MEM_FREE(*pool);
 }
@@ -199,7 +187,7 @@ detach(struct kvpool *pool, struct kvpool_doc *doc, enum kvpool_miss reason)
     kvpool_tell_removed(pool, doc, 0);
     kvpool_doc_update_evictable(pool, doc);
     pool->config.policy->forgotten(pool->policy, &doc->policy, end);
-    htab_remove(&pool->index, &doc->node);
+    kvpool_index_remove(pool, doc);
     if (!is_turn) {
         ghosts_add(pool->ghosts, &doc->policy.key, (int)reason);
     }
@@ -291,26 +279,17 @@ struct plan {
     uint64_t blocks_unevictable; /* evictable now, but cited by this claim */
 };
 
-static struct kvpool_doc *
-find_doc(const struct kvpool *pool, const struct dockey *key)
-{
-    struct htab_node *node = htab_find(&pool->index, dockey_hash(key), key);
-
-    return node == NULL ? NULL : HTAB_ENTRY(node, struct kvpool_doc, node);
-}
-
 static enum status
 look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
 {
-    struct kvpool_doc *doc = find_doc(pool, &want->key);
+    struct kvpool_doc *doc = kvpool_find(pool, &want->key);
 
     if (doc == NULL && want->is_optional) {
         return ST_OK;
     }
     if (doc == NULL) {
         doc = kvpool_doc_new(pool, &want->key, want->n_tokens);
-        if (doc == NULL
-            || htab_insert(&pool->index, dockey_hash(&want->key), &doc->node) != ST_OK) {
+        if (doc == NULL || kvpool_index_add(pool, doc) != ST_OK) {
             mem_free(doc);
             return ERR(ST_NO_MEMORY, "record of a document");
         }
@@ -506,7 +485,7 @@ drop_plan(struct kvpool *pool, struct plan *plan, struct kvpool_want *wants, siz
     {
         struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
 
-        htab_remove(&pool->index, &doc->node);
+        kvpool_index_remove(pool, doc);
         kvpool_doc_free(doc);
     }
 }
@@ -636,16 +615,10 @@ kvpool_doc_set_builder(struct kvpool_doc *doc, uint64_t builder)
     doc->builder = builder;
 }
 
-struct kvpool_doc *
-kvpool_find(const struct kvpool *pool, const struct dockey *key)
-{
-    return find_doc(pool, key);
-}
-
 enum status
 kvpool_forget(struct kvpool *pool, const struct dockey *key)
 {
-    struct kvpool_doc *doc = find_doc(pool, key);
+    struct kvpool_doc *doc = kvpool_find(pool, key);
 
     if (doc == NULL && pool->tier != NULL && pool->tier->ops->remove(pool->tier, key)) {
         (void)ghosts_take(pool->ghosts, key, KVPOOL_MISS_COLD);

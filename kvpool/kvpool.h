@@ -453,9 +453,14 @@ struct kvpool_alike {
 bool kvpool_most_alike(const struct kvpool *pool, const struct dockey *key,
                        struct kvpool_alike *out);
 
-/* Walks the documents in no order; `cursor` starts at NULL.  False at the end. */
-bool kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
+/* Of the document with this key, or false: it is not here. */
+bool kvpool_doc_info(const struct kvpool *pool, const struct dockey *key,
                      struct kvpool_doc_info *info_out);
+
+/* Walks the documents in no order; `cursor` starts at KVPOOL_WALK.  False at the end.  Documents
+ * may come and go meanwhile: one that is here all the time is shown, and perhaps twice. */
+#define KVPOOL_WALK UINT32_MAX
+bool kvpool_next_doc(const struct kvpool *pool, uint32_t *cursor, struct kvpool_doc_info *info_out);
 
 /* Checks every invariant (each block has exactly one owner, counts agree, ...) and aborts with a
  * message if one is broken.  O(pool); tests and `--check-pool`. */

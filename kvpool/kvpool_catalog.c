@@ -104,25 +104,17 @@ kvpool_lend(struct kvpool *pool, struct kvpool_claim *claim, uint64_t builder, u
 
 #define NO_BLOCK UINT32_MAX
 
-static struct kvpool_doc *
-find_doc(const struct kvpool *pool, const struct dockey *key)
-{
-    struct htab_node *node = htab_find(&pool->index, dockey_hash(key), key);
-
-    return node == NULL ? NULL : HTAB_ENTRY(node, struct kvpool_doc, node);
-}
-
 /* The document of a record, with an empty place for each of its blocks. */
 static enum status
 require_doc(struct kvpool *pool, const struct catalog_record *record, struct kvpool_doc **doc_out)
 {
-    struct kvpool_doc *doc = find_doc(pool, &record->key);
+    struct kvpool_doc *doc = kvpool_find(pool, &record->key);
 
     if (doc == NULL) {
         doc = kvpool_doc_new(pool, &record->key, record->n_tokens);
         if (doc == NULL
             || block_run_new(kvpool_blocks_for(pool, record->n_tokens), &doc->run) != ST_OK
-            || htab_insert(&pool->index, dockey_hash(&record->key), &doc->node) != ST_OK) {
+            || kvpool_index_add(pool, doc) != ST_OK) {
             if (doc != NULL) {
                 kvpool_doc_free(doc);
             }
@@ -212,7 +204,7 @@ index_heads(struct kvpool *pool, bool *is_kept, struct kvpool_adopted *adopted)
 
         next = htab_next(&pool->index, node);
         if (count == 0) {
-            htab_remove(&pool->index, &doc->node);
+            kvpool_index_remove(pool, doc);
             kvpool_doc_free(doc);
             continue;
         }

@@ -30,7 +30,7 @@ new_turn(struct kvpool *pool, const struct dockey *key, uint32_t count, const ui
     }
     doc->ids = mem_zalloc(n_tokens, sizeof(ids[0]));
     if (doc->ids == NULL || block_run_new(count, &doc->run) != ST_OK
-        || htab_insert(&pool->index, dockey_hash(key), &doc->node) != ST_OK) {
+        || kvpool_index_add(pool, doc) != ST_OK) {
         kvpool_doc_free(doc);
         return ERR(ST_NO_MEMORY, "record of a turn");
     }

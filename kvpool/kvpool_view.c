@@ -174,19 +174,10 @@ kvpool_residency(const struct kvpool *pool, uint64_t counts_out[KVPOOL_RESIDENCY
     memcpy(counts_out, pool->residency, sizeof(pool->residency));
 }
 
-bool
-kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
-                struct kvpool_doc_info *info_out)
+static struct kvpool_doc_info
+info_of(const struct kvpool *pool, const struct kvpool_doc *doc)
 {
-    const struct htab_node *node =
-        htab_next(&pool->index, *cursor == NULL ? NULL : &(*cursor)->node);
-    const struct kvpool_doc *doc;
-
-    if (node == NULL) {
-        return false;
-    }
-    doc = HTAB_ENTRY(node, const struct kvpool_doc, node);
-    *info_out = (struct kvpool_doc_info){
+    return (struct kvpool_doc_info){
         .key = doc->policy.key,
         .n_tokens = doc->policy.n_tokens,
         .tokens_ready = doc->tokens_ready,
@@ -198,7 +189,31 @@ kvpool_next_doc(const struct kvpool *pool, const struct kvpool_doc **cursor,
         .is_building = doc_is_building(doc),
         .hits = doc->hits,
     };
-    *cursor = doc;
+}
+
+bool
+kvpool_doc_info(const struct kvpool *pool, const struct dockey *key,
+                struct kvpool_doc_info *info_out)
+{
+    const struct kvpool_doc *doc = kvpool_find(pool, key);
+
+    if (doc != NULL) {
+        *info_out = info_of(pool, doc);
+    }
+    return doc != NULL;
+}
+
+bool
+kvpool_next_doc(const struct kvpool *pool, uint32_t *cursor, struct kvpool_doc_info *info_out)
+{
+    uint32_t count = (uint32_t)pool->index.count;
+
+    assert(pool->docs != NULL);
+    *cursor = *cursor < count ? *cursor : count;
+    if (*cursor == 0) {
+        return false;
+    }
+    *info_out = info_of(pool, pool->docs[--*cursor]);
     return true;
 }
 
@@ -273,6 +288,7 @@ check_docs(const struct kvpool *pool, struct census *census)
 
         indexed++;
         HOLDS(doc->is_indexed);
+        HOLDS(pool->docs == NULL || pool->docs[doc->at] == doc);
         HOLDS(ghosts_find(pool->ghosts, &doc->policy.key, KVPOOL_HIT) == KVPOOL_HIT);
         check_doc(pool, doc, census);
     }

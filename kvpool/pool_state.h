@@ -33,6 +33,7 @@ struct kvpool_doc {
     uint32_t blocks_told;      /* leading blocks that the watch knows */
     uint32_t *ids;             /* [n_tokens] of a turn, owned; NULL for any other */
     uint64_t came;             /* claims before it was sealed */
+    uint32_t at;               /* in pool->docs while is_indexed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
@@ -54,6 +55,7 @@ struct kvpool {
     struct kvpool_config config;
     struct blocks blocks;
     struct htab index;         /* kvpool_doc.node by key */
+    struct kvpool_doc **docs;  /* [index.count] for walks that go on later; NULL: a replay's */
     struct htab awaited;       /* by key, with a count; kvpool_await.c */
     struct list_node detached; /* kvpool_doc.link: out of the index, still referenced */
     struct list_node claims;   /* kvpool_claim.link */
@@ -81,6 +83,13 @@ struct kvpool {
 struct kvpool_doc *kvpool_doc_new(const struct kvpool *pool, const struct dockey *key,
                                   uint32_t n_tokens);
 void kvpool_doc_free(struct kvpool_doc *doc);
+/* kvpool_index.c: makes it; frees it with all that is in it. */
+enum status kvpool_index_init(struct kvpool *pool);
+void kvpool_index_deinit(struct kvpool *pool);
+/* Into the index, where its key is not yet; ST_NO_MEMORY.  And out of it, which is all that happens
+ * to the document. */
+enum status kvpool_index_add(struct kvpool *pool, struct kvpool_doc *doc);
+void kvpool_index_remove(struct kvpool *pool, struct kvpool_doc *doc);
 /* Out of the index; it ends now or with its last reference. */
 void kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc);
 /* kvpool_erase.c: what a form was computed behind is known, if it was not.  ST_NO_MEMORY. */

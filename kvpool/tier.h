@@ -91,8 +91,11 @@ struct tier_ops {
     /* What is noted of it for a next process stays as it is from now on. */
     void (*leave)(struct tier *);
 
-    /* Walks the documents in no order; `cursor` starts at NULL; false at the end. */
-    bool (*next)(const struct tier *, const struct tier_doc **cursor, struct dockey *key_out,
+    /* Tokens of the whole document; 0: it is not there. */
+    uint32_t (*tokens)(const struct tier *, const struct dockey *key);
+
+    /* Walks the documents, as kvpool_next_doc. */
+    bool (*next)(const struct tier *, uint32_t *cursor, struct dockey *key_out,
                  uint32_t *n_tokens_out, uint32_t *blocks_out);
 
     /* Aborts with a message if the books do not agree.  For tests. */

@@ -63,18 +63,18 @@ tier_host_new_doc(const struct dockey *key, uint32_t n_tokens, uint32_t n_blocks
     return doc;
 }
 
+/* Each has a place, or writes one; but for the one that is made before places are looked for. */
+static size_t
+docs_max(const struct host *host)
+{
+    return (size_t)host->config.places + 1;
+}
+
 bool
 tier_host_add(struct host *host, struct tier_doc *doc)
 {
-    if (host->index.count == host->docs_max) {
-        size_t max = host->docs_max == 0 ? 64 : 2 * host->docs_max;
-        struct tier_doc **docs = mem_realloc(host->docs, max, sizeof(docs[0]));
-
-        if (docs == NULL) {
-            return false;
-        }
-        host->docs = docs;
-        host->docs_max = max;
+    if (host->index.count == docs_max(host)) {
+        return false;
     }
     if (htab_insert(&host->index, dockey_hash(&doc->key), &doc->node) != ST_OK) {
         return false;
@@ -514,20 +514,30 @@ host_leave(struct tier *tier)
     host_of(tier)->places.catalog = NULL;
 }
 
+static uint32_t
+host_tokens(const struct tier *tier, const struct dockey *key)
+{
+    const struct tier_doc *doc = tier_host_find(const_host_of(tier), key);
+
+    return doc == NULL ? 0 : doc->n_tokens;
+}
+
 static bool
-host_next(const struct tier *tier, const struct tier_doc **cursor, struct dockey *key_out,
-          uint32_t *n_tokens_out, uint32_t *blocks_out)
+host_next(const struct tier *tier, uint32_t *cursor, struct dockey *key_out, uint32_t *n_tokens_out,
+          uint32_t *blocks_out)
 {
     const struct host *host = const_host_of(tier);
-    size_t at = *cursor == NULL ? 0 : (*cursor)->at + 1;
+    uint32_t count = (uint32_t)host->index.count;
+    const struct tier_doc *doc;
 
-    if (at >= host->index.count) {
+    *cursor = *cursor < count ? *cursor : count;
+    if (*cursor == 0) {
         return false;
     }
-    *cursor = host->docs[at];
-    *key_out = (*cursor)->key;
-    *n_tokens_out = (*cursor)->n_tokens;
-    *blocks_out = (*cursor)->run->count;
+    doc = host->docs[--*cursor];
+    *key_out = doc->key;
+    *n_tokens_out = doc->n_tokens;
+    *blocks_out = doc->run->count;
     return true;
 }
 
@@ -573,6 +583,7 @@ static const struct tier_ops host_ops = {
     .fence_lift = host_fence_lift,
     .stat = host_stat,
     .leave = host_leave,
+    .tokens = host_tokens,
     .next = host_next,
     .check = tier_host_check,
 };
@@ -602,6 +613,10 @@ tier_host_new(const struct tier_host_config *config, struct tier **tier_out)
     host->places.catalog = config->catalog;
     if (st == ST_OK) {
         st = htab_init(&host->index, doc_has_key);
+    }
+    if (st == ST_OK) { /* not zeroed: it costs what is used of it */
+        host->docs = mem_realloc(NULL, docs_max(host), sizeof(host->docs[0]));
+        st = host->docs == NULL ? ERR(ST_NO_MEMORY, "list of the host tier") : ST_OK;
     }
     if (st != ST_OK) {
         host_destroy(&tier);

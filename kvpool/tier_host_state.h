@@ -34,8 +34,7 @@ struct host {
     struct htab index;
     struct list_node detached; /* tier_doc.link: out of the index, still used */
     struct list_node writers;  /* tier_doc.writing_link */
-    struct tier_doc **docs;    /* [index.count], for a random choice */
-    size_t docs_max;
+    struct tier_doc **docs;    /* [index.count], for a random choice, and walks */
     uint64_t random;
     uint64_t clock; /* of `used` */
     uint32_t writing;

@@ -103,7 +103,7 @@ static void
 compare(void)
 {
     struct tier_stats s = stats();
-    const struct tier_doc *cursor = NULL;
+    uint32_t cursor = UINT32_MAX;
     struct dockey key;
     uint32_t ready = 0, walked = 0, n_tokens, blocks;
 

@@ -112,7 +112,7 @@ static inline struct snapshot
 snapshot(const struct kvpool *pool)
 {
     struct snapshot seen = {.stats = stats_of(pool)};
-    const struct kvpool_doc *cursor = NULL;
+    uint32_t cursor = KVPOOL_WALK;
     struct kvpool_doc_info info;
 
     while (kvpool_next_doc(pool, &cursor, &info)) {

@@ -493,7 +493,7 @@ world_pool(struct world *world)
 void
 world_check_clean(struct world *world)
 {
-    const struct kvpool_doc *cursor = NULL;
+    uint32_t cursor = KVPOOL_WALK;
     struct kvpool_doc_info info;
     struct kvpool_stats stats = world_pool(world);
 

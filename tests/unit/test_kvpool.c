@@ -631,7 +631,7 @@ END_TEST
 START_TEST(the_walk_over_documents_shows_each_once)
 {
     struct kvpool *pool = new_pool(10);
-    const struct kvpool_doc *cursor = NULL;
+    uint32_t cursor = KVPOOL_WALK;
     struct kvpool_doc_info info;
     struct kvpool_want a = want("a", 6);
     struct kvpool_claim *made;

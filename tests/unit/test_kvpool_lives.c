@@ -484,7 +484,37 @@ START_TEST(what_stands_behind_a_document_goes_with_it_and_nothing_else)
 }
 END_TEST
 
-CHECK_MAIN("kvpool_lives", own_blocks_that_are_kept_are_a_document_whose_head_is_enough,
+START_TEST(a_walk_that_goes_on_later_shows_whoever_stays)
+{
+    for (int gone = 0; gone < 10; gone++) {
+        struct kvpool *pool = new_pool(30);
+        uint32_t cursor = KVPOOL_WALK, steps = 0;
+        struct kvpool_doc_info info;
+        bool is_seen[256] = {false};
+
+        for (int i = 0; i < 10; i++) {
+            load(pool, (char[]){(char)('a' + i), '\0'}, 4);
+        }
+        while (kvpool_next_doc(pool, &cursor, &info)) {
+            is_seen[info.key.bytes[0]] = true;
+            if (steps < 3) {
+                struct dockey key = want((char[]){(char)('a' + (gone + steps) % 10), '\0'}, 4).key;
+
+                ck_assert_int_eq(kvpool_forget(pool, &key), ST_OK);
+                load(pool, (char[]){(char)('p' + steps), '\0'}, 4);
+            }
+            ck_assert_uint_lt(steps++, 14); /* it ends: who comes is not walked to */
+        }
+        for (int i = 0; i < 10; i++) {
+            ck_assert(is_seen['a' + i] || (i - gone + 10) % 10 < 3);
+        }
+        kvpool_destroy(&pool);
+    }
+}
+END_TEST
+
+CHECK_MAIN("kvpool_lives", a_walk_that_goes_on_later_shows_whoever_stays,
+           own_blocks_that_are_kept_are_a_document_whose_head_is_enough,
            a_cancelled_builders_work_goes_on_for_those_who_wait,
            a_lost_workers_blocks_are_quarantined_until_it_is_gone,
            an_abandoned_document_is_fenced_when_its_last_reference_goes,

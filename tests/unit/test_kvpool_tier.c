@@ -47,7 +47,7 @@ static void
 assert_heard_all(const struct kvpool *pool)
 {
     const struct tier *tier = kvpool_tier(pool);
-    const struct tier_doc *cursor = NULL;
+    uint32_t cursor = KVPOOL_WALK;
     struct dockey key;
     uint32_t n_tokens, blocks;
     int64_t whole = 0;

@@ -120,7 +120,8 @@ START_TEST(with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alon
         struct dockey key = world_doc_key(DOC);
         struct world_ask ask = {
             .docs = cited, .doc_count = 2, .query = 4, .max_tokens = 1, .reuse = REUSE_REENCODE};
-        const struct kvpool_doc *cursor = NULL, *doc = NULL;
+        const struct kvpool_doc *doc = NULL;
+        uint32_t cursor = KVPOOL_WALK;
         struct kvpool_doc_info info;
 
         (void)world_submit(world, ask);
@@ -130,7 +131,7 @@ START_TEST(with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alon
             bool is_original = memcmp(&info.key, &key, sizeof(key)) == 0;
 
             if (info.n_tokens == 20 && is_original != damaged_copy) {
-                doc = cursor;
+                doc = kvpool_find(sched_pool(world_sched(world)), &info.key);
             }
         }
         uint32_t count;
