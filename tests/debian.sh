@@ -22,22 +22,22 @@ in_root sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recomme
 ./kvasir-tiny-model --out "$root/tiny.gguf" >/dev/null
 echo 'model = /tiny.gguf' >>"$root/etc/kvasir/kvasird.conf"
 in_root systemd-tmpfiles --create kvasir.conf
+# CI runs this with the least priority beside its tests: the limits are for what hangs.
 cat >"$root/serve" <<'SERVE'
 set -e
+port=$1
 as_kvasir() { exec setpriv --reuid=kvasir --regid=kvasir --init-groups "$@"; }
 as_kvasir kvasird --config=/etc/kvasir/kvasird.conf --log-level=warn & daemon=$!
-tries=0
 until kvasirctl status >/dev/null 2>&1; do
-    tries=$((tries + 1))
-    [ "$tries" -lt 300 ] || exit 1
+    kill -0 "$daemon"
     sleep 0.1
 done
 as_kvasir kvasir-worker --config=/etc/kvasir/kvasir-worker.conf --log-level=warn & worker=$!
 echo 'The harbour closes at nine.' >/document.txt
-timeout 60 kvasir ask --docs /document.txt --max-tokens 4 'When does the harbour close?'
+timeout 900 kvasir ask --docs /document.txt --max-tokens 4 'When does the harbour close?'
 setpriv --reuid=kvasir-gateway --regid=kvasir-gateway --init-groups \
-    kvasir-gateway --config=/etc/kvasir/kvasir-gateway.conf --port=8123 --log-level=warn & gateway=$!
-python3 /over-http.py 8123
+    kvasir-gateway --config=/etc/kvasir/kvasir-gateway.conf --port="$port" --log-level=warn & gateway=$!
+python3 /over-http.py "$port"
 kill "$gateway" "$worker" "$daemon"
 wait "$gateway" "$worker" "$daemon"
 SERVE
@@ -45,17 +45,18 @@ cat >"$root/over-http.py" <<'HTTP'
 import json, sys, time, urllib.request
 url = "http://127.0.0.1:%s/v1/chat/completions" % sys.argv[1]
 body = {"messages": [{"role": "user", "content": "When?"}], "documents": ["At nine."], "max_tokens": 2}
-for _ in range(300):
+until = time.monotonic() + 900
+while time.monotonic() < until:
     try:
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        print(json.load(urllib.request.urlopen(request, timeout=60))["usage"])
+        print(json.load(urllib.request.urlopen(request, timeout=900))["usage"])
         sys.exit(0)
     except urllib.error.URLError as error:
         last = error
         time.sleep(0.1)
 sys.exit("no answer over HTTP: %s" % last)
 HTTP
-in_root sh /serve >"$root/answer" 2>&1 || fail "no answer: $(tail -n 20 "$root/answer")"
+in_root sh /serve "$("$(dirname "$0")/support/free_port.py")" >"$root/answer" 2>&1 || fail "no answer: $(tail -n 20 "$root/answer")"
 for program in kvasir kvasirctl kvasird kvasir-gateway kvasir-worker; do
     in_root "$program" --version >/dev/null || fail "$program does not run"
 done
