@@ -529,6 +529,7 @@ struct sched_gauges {
     uint32_t waiting, running, starving, workers_ready,
         docs_in_quarantine; /* running: without the background */
     uint32_t background;
+    uint32_t forgets; /* documents that are being forgotten */
     uint32_t kept; /* over a restart, and nobody has come for them yet */
     bool is_draining;
 };

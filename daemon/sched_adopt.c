@@ -60,7 +60,9 @@ sched_set_pool(struct sched *sched, uint32_t block_count)
                    : ERR(ST_INVALID, "arena of %u blocks: the pool has %u", block_count,
                          stats.block_count);
     }
-    return make_pool(sched, block_count, may_not_write, NULL);
+    TRY(make_pool(sched, block_count, may_not_write, NULL));
+    sched_note_forgets(sched);
+    return ST_OK;
 }
 
 enum status
@@ -70,6 +72,7 @@ sched_adopt_pool(struct sched *sched, uint32_t block_count, kvpool_may_write_fn 
     assert(sched->pool == NULL && sched->catalog != NULL);
     TRY(make_pool(sched, block_count, may_write, arg));
     TRY(kvpool_adopt(sched->pool, may_write, arg, adopted_out));
+    sched_resume_forgets(sched);
     return ST_OK;
 }
 

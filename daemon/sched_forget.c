@@ -9,6 +9,9 @@
  * too (sweep).  When nothing is left, whoever asked is told what was erased: from then on only
  * requests that came after the Forget, and brought the text again, can have put any of it anywhere.
  *
+ * What is being forgotten is noted in the pool's catalog, so that the next kvasird goes on with it,
+ * though there is nobody any more to be told.
+ *
  * Without a worker all that waits; if the one who was asked is lost, his process must be gone
  * before another is asked. */
 #include "daemon/sched_state.h"
@@ -17,19 +20,24 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "kvpool/catalog.h"
 #include "kvpool/tier.h"
 
 #define ERASURE_BIT                                                                                \
     (UINT64_C(1) << 63) /* no incarnation has it: erasures are fences of a tier too */
 
+static_assert(SCHED_FORGETS_MAX <= CATALOG_FORGETS_MAX && CATALOG_FORGETS_MAX <= 64,
+              "each has its place, and a bit");
+
 struct forget {
     struct list_node link; /* in sched->forgets */
     uint64_t id;           /* whom to tell; 0: nobody */
     uint64_t erasure;
-    uint64_t since_us;
-    uint64_t order;   /* sessions up to it may be readers, and those of a lower id */
-    uint32_t readers; /* of them, those that have not ended; they may build it again, */
-    bool is_rebuilt;  /* and have */
+    uint32_t slot;     /* in the catalog */
+    uint64_t since_us; /* 0: an earlier kvasird's */
+    uint64_t order;    /* sessions up to it may be readers, and those of a lower id */
+    uint32_t readers;  /* of them, those that have not ended; they may build it again, */
+    bool is_rebuilt;   /* and have */
     bool is_swept;
     bool is_aborting;
     struct dockey key;
@@ -247,6 +255,26 @@ sched_note_regained(struct sched *sched, struct session *session)
     session->is_regained = true;
 }
 
+static void
+note(struct sched *sched, const struct forget *forget)
+{
+    if (sched->catalog != NULL) {
+        catalog_set_forget(sched->catalog, forget->slot, &forget->key);
+    }
+}
+
+static void
+end_forget(struct sched *sched, struct forget *forget)
+{
+    if (sched->catalog != NULL) {
+        catalog_drop_forget(sched->catalog, forget->slot);
+    }
+    sched->forget_slots &= ~(UINT64_C(1) << forget->slot);
+    list_unlink(&forget->link);
+    mem_free(forget);
+}
+
+/* Noted before anything leaves the pool. */
 static enum status
 open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dockey *key,
             struct forget **forget_out)
@@ -265,6 +293,12 @@ open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dock
     forget->key = *key;
     forget->since_us = now_us;
     forget->erasure = ++sched->erasures | ERASURE_BIT;
+    list_init(&forget->link);
+    while ((sched->forget_slots >> forget->slot & 1) != 0) {
+        forget->slot++;
+    }
+    sched->forget_slots |= UINT64_C(1) << forget->slot;
+    note(sched, forget);
     *forget_out = forget;
     return ST_OK;
 }
@@ -304,7 +338,7 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     if (st != ST_OK) {
         bool had_readers = forget->told.readers_aborted > 0;
 
-        mem_free(forget);
+        end_forget(sched, forget);
         sched_take_turn(sched, now_us);
         return had_readers && st == ST_NOT_FOUND ? ST_OK : st;
     }
@@ -315,6 +349,42 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     sched->has_news = true;
     sched_take_turn(sched, now_us);
     return ST_OK;
+}
+
+void
+sched_note_forgets(struct sched *sched)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        note(sched, LIST_ENTRY(node, const struct forget, link));
+    }
+}
+
+void
+sched_resume_forgets(struct sched *sched)
+{
+    struct kvpool_forgotten found;
+    struct forget *forget = NULL;
+    struct dockey key;
+
+    for (uint32_t slot = 0; slot < CATALOG_FORGETS_MAX; slot++) {
+        if (!catalog_get_forget(sched->catalog, slot, &key)) {
+            continue;
+        }
+        if (open_forget(sched, 0, 0, &key, &forget) != ST_OK) {
+            return; /* the one after this will */
+        }
+        if (forget->slot != slot) {
+            catalog_drop_forget(sched->catalog, slot);
+        }
+        if (kvpool_erase(sched->pool, &key, forget->erasure, &found) == ST_OK) {
+            count(forget, &found);
+        } else {
+            forget->is_rebuilt = true; /* for want of memory, perhaps: the sweep tries again */
+        }
+        list_push_back(&sched->forgets, &forget->link);
+        sched->forget_count++;
+    }
 }
 
 bool
@@ -381,14 +451,13 @@ tell(struct sched *sched, uint64_t now_us, struct forget *forget)
 {
     struct sched_action *action = sched_push(sched, SCHED_REPLY_FORGOTTEN, NULL);
 
-    forget->told.elapsed_us = now_us - forget->since_us;
+    forget->told.elapsed_us = forget->since_us == 0 ? 0 : now_us - forget->since_us;
     action->request = forget->id;
     action->forgotten = forget->told;
     action->forgotten.key = forget->key;
     sched->counters.docs_forgotten += forget->told.documents;
-    list_unlink(&forget->link);
     sched->forget_count--;
-    mem_free(forget);
+    end_forget(sched, forget);
 }
 
 /* What the readers have left: what they have built again, their own blocks, and blocks that were
@@ -467,4 +536,5 @@ sched_end_forgets(struct sched *sched)
         mem_free(forget);
     }
     sched->forget_count = 0;
+    sched->forget_slots = 0;
 }

@@ -142,6 +142,7 @@ struct sched {
     uint64_t event;           /* counts events */
     struct list_node forgets; /* sched_forget.c */
     uint32_t forget_count;
+    uint64_t forget_slots;     /* a bit each: their places in the catalog that are taken */
     uint64_t erasures, erases; /* numbers of the last ones: forgets, messages */
     uint64_t unread;           /* requests from this id on may still be submitted */
     uint64_t losses;           /* the number of the last one: sched_blame.c */
@@ -333,6 +334,9 @@ void sched_grow(struct sched *sched, uint64_t now_us);
 void sched_erase(struct sched *sched, uint64_t now_us);
 void sched_take_erased(struct sched *sched, const struct sched_step *step);
 void sched_end_forgets(struct sched *sched);
+/* In the catalog of a new pool; those of an earlier kvasird, in an adopted one. */
+void sched_note_forgets(struct sched *sched);
+void sched_resume_forgets(struct sched *sched);
 /* It cites a document that is being forgotten, and came before that: it may build it again, but
  * leaves nothing that others find. */
 bool sched_reads_forgotten(const struct sched *sched, const struct session *session);

@@ -42,6 +42,7 @@ sched_gauges(const struct sched *sched)
         .running = sched->running_count - sched->background_count,
         .background = sched->background_count,
         .starving = sched->starving_count,
+        .forgets = sched->forget_count,
         .docs_in_quarantine = sched->quarantined_count,
         .is_draining = sched->is_draining,
     };

@@ -330,16 +330,23 @@ blocks_mark_fenced(struct blocks *blocks, uint64_t owner, uint64_t erasure)
     return count;
 }
 
-struct block_run *
-blocks_next_erasure(struct blocks *blocks)
+const struct block_run *
+blocks_next_erasure(struct blocks *blocks, uint64_t erase, uint64_t eraser)
 {
+    assert(erase != 0 && eraser != 0);
     LIST_FOR_EACH(node, &blocks->erasing)
     {
         struct block_run *run = LIST_ENTRY(node, struct block_run, link);
 
-        if (run->eraser == 0) {
-            return run;
+        if (run->eraser != 0) {
+            continue;
         }
+        run->erase = erase;
+        run->eraser = eraser;
+        for (uint32_t i = 0; blocks->catalog != NULL && i < run->count; i++) {
+            catalog_lend(blocks->catalog, run->ids[i], eraser);
+        }
+        return run;
     }
     return NULL;
 }

@@ -93,8 +93,9 @@ enum status blocks_take_remnants(struct blocks *blocks, uint64_t owner, uint64_t
  * blocks. */
 uint32_t blocks_mark_fenced(struct blocks *blocks, uint64_t owner, uint64_t erasure);
 
-/* The next run that nobody has been asked to overwrite; NULL: none. */
-struct block_run *blocks_next_erasure(struct blocks *blocks);
+/* The next run that nobody has been asked to overwrite; NULL: none.  Message `erase` asks the
+ * process `eraser` for it: he may write the blocks from then on. */
+const struct block_run *blocks_next_erasure(struct blocks *blocks, uint64_t erase, uint64_t eraser);
 
 /* Overwritten, as that message asked: free.  Returns how many; 0: there is no such message. */
 uint32_t blocks_erased(struct blocks *blocks, uint64_t erase);

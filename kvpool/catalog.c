@@ -22,6 +22,11 @@ struct head {
     struct catalog_pool pool;
 };
 
+struct forget_slot {
+    _Atomic uint64_t seal;
+    struct dockey document;
+};
+
 struct worker_slot {
     _Atomic uint64_t seal;
     struct catalog_worker worker;
@@ -44,12 +49,14 @@ struct record_slot {
 
 struct layout {
     struct head head;
+    struct forget_slot forgets[CATALOG_FORGETS_MAX]; /* on the head's page, which had room */
     _Alignas(PAGE) struct worker_slot workers[CATALOG_WORKERS_MAX];
     _Alignas(PAGE) struct state_slot states[2];
     _Alignas(PAGE) uint8_t records[];
 };
 
 static_assert(sizeof(struct record_slot) == 96, "mapped by the next kvasird");
+static_assert(offsetof(struct layout, workers) == PAGE, "mapped by the next kvasird");
 static_assert(sizeof(struct catalog_pool) == 160, "mapped by the next kvasird");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "seals are stored in one piece");
 
@@ -366,6 +373,46 @@ catalog_is_torn(const struct catalog *catalog, uint32_t block)
 
     return get_seal(&slot_of(catalog, block)->seal) != 0
            && !catalog_read(catalog, block, &record, NULL);
+}
+
+/* --- documents that are being forgotten ------------------------------------------------------- */
+
+static uint64_t
+forget_seal(const struct catalog *catalog, const struct forget_slot *slot, uint32_t number)
+{
+    return seal_of(catalog->at, slot, CATALOG_WORKERS_MAX + number, sizeof(*slot));
+}
+
+void
+catalog_set_forget(struct catalog *catalog, uint32_t number, const struct dockey *document)
+{
+    struct forget_slot *slot = &catalog->at->forgets[number];
+
+    assert(number < CATALOG_FORGETS_MAX);
+    break_seal(&slot->seal);
+    slot->document = *document;
+    set_seal(&slot->seal, forget_seal(catalog, slot, number));
+}
+
+void
+catalog_drop_forget(struct catalog *catalog, uint32_t number)
+{
+    assert(number < CATALOG_FORGETS_MAX);
+    break_seal(&catalog->at->forgets[number].seal);
+}
+
+bool
+catalog_get_forget(const struct catalog *catalog, uint32_t number, struct dockey *document_out)
+{
+    const struct forget_slot *slot = &catalog->at->forgets[number];
+    uint64_t seal = get_seal(&slot->seal);
+
+    assert(number < CATALOG_FORGETS_MAX);
+    if (seal == 0 || seal != forget_seal(catalog, slot, number)) {
+        return false;
+    }
+    *document_out = slot->document;
+    return true;
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  * memory (a memfd) is the caller's; here are only its contents:
  *
  *   head      which pool this is: fingerprint, sizes, arenas; written once
+ *   forgets   documents that are being forgotten for good, and are not yet
  *   workers   who is attached: their processes may outlive kvasird and go on writing blocks
  *   state     what the eviction policy wants to keep, as it likes
  *   records   one a block: which part of which document it holds, and who may still write it
@@ -27,6 +28,7 @@
 #include "kvpool/dockey.h"
 
 #define CATALOG_WORKERS_MAX     64
+#define CATALOG_FORGETS_MAX     64
 #define CATALOG_POOL_ID_BYTES   16
 #define CATALOG_DEVICE_BYTES    32
 #define CATALOG_MECHANISM_BYTES 16
@@ -125,6 +127,16 @@ bool catalog_read(const struct catalog *catalog, uint32_t block, struct catalog_
 
 /* There is something in the record that does not verify: for the count of what was dropped. */
 bool catalog_is_torn(const struct catalog *catalog, uint32_t block);
+
+/* --- documents that are being forgotten ------------------------------------------------------- */
+
+/* From now on the next process has to go on with it. */
+void catalog_set_forget(struct catalog *catalog, uint32_t number, const struct dockey *document);
+void catalog_drop_forget(struct catalog *catalog, uint32_t number);
+
+/* False if there is none of this number, or it does not verify. */
+bool catalog_get_forget(const struct catalog *catalog, uint32_t number,
+                        struct dockey *document_out);
 
 /* --- workers ---------------------------------------------------------------------------------- */
 

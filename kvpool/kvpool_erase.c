@@ -195,14 +195,11 @@ kvpool_erasing(const struct kvpool *pool, const struct dockey *key)
 const uint32_t *
 kvpool_next_erasure(struct kvpool *pool, uint64_t erase, uint64_t eraser, uint32_t *count_out)
 {
-    struct block_run *run = blocks_next_erasure(&pool->blocks);
+    const struct block_run *run = blocks_next_erasure(&pool->blocks, erase, eraser);
 
     if (run == NULL) {
         return NULL;
     }
-    assert(erase != 0 && eraser != 0);
-    run->erase = erase;
-    run->eraser = eraser;
     *count_out = run->count;
     return run->ids;
 }

@@ -465,13 +465,11 @@ host_erasing(const struct tier *tier, const struct dockey *key)
 static const uint32_t *
 host_next_erasure(struct tier *tier, uint64_t erase, uint64_t eraser, uint32_t *count_out)
 {
-    struct block_run *run = blocks_next_erasure(&host_of(tier)->places);
+    const struct block_run *run = blocks_next_erasure(&host_of(tier)->places, erase, eraser);
 
     if (run == NULL) {
         return NULL;
     }
-    run->erase = erase;
-    run->eraser = eraser;
     *count_out = run->count;
     return run->ids;
 }

@@ -344,6 +344,34 @@ START_TEST(what_was_forgotten_and_not_yet_erased_there_is_zeros_after_a_restart)
 }
 END_TEST
 
+/* Whatever of it the worker had been asked for and had done. */
+START_TEST(a_worker_that_lives_on_erases_what_was_forgotten_before_the_restart)
+{
+    static struct answer expected[DOCS];
+    struct process *forgets[DOCS];
+    struct host *host;
+    size_t count;
+
+    ask_plainly(expected);
+    host = host_start(&(struct host_options){
+        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
+    ask_all(host, expected);
+    process_signal(host_worker(host, 0), SIGSTOP);
+    begin_forgets(host, forgets, &count);
+    host_kill_daemon(host);
+    host_restart_daemon(host);
+    process_signal(host_worker(host, 0), SIGCONT);
+    host_wait_exactly(host, "workers_ready", 1);
+    host_wait_exactly(host, "docs_being_forgotten", 0);
+    ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
+    for (size_t i = 0; i < count; i++) {
+        process_destroy(&forgets[i]);
+    }
+    ask_all(host, expected);
+    host_stop(&host);
+}
+END_TEST
+
 START_TEST(and_after_the_pool_was_lost_with_its_last_worker)
 {
     static struct answer expected[DOCS];
@@ -382,4 +410,5 @@ CHECK_MAIN("host_tier", a_pool_that_is_too_small_answers_the_same_and_computes_e
            a_worker_with_the_memory_of_a_tier_that_is_no_more_starts_anew,
            a_worker_that_came_before_the_tier_is_never_asked_for_it,
            what_was_forgotten_and_not_yet_erased_there_is_zeros_after_a_restart,
+           a_worker_that_lives_on_erases_what_was_forgotten_before_the_restart,
            and_after_the_pool_was_lost_with_its_last_worker)

@@ -166,6 +166,19 @@ begin(struct scene *s)
     (void)only(s, SCHED_REPLY_CHUNK);
 }
 
+/* That kvasird dies, and the next one takes over. */
+static struct kvpool_adopted
+follow(struct scene *s)
+{
+    struct kvpool_adopted adopted;
+
+    sched_leave_pool(s->sched); /* as a death would */
+    sched_destroy(&s->sched);
+    s->sched = new_sched(s->catalog);
+    ck_assert_int_eq(sched_adopt_pool(s->sched, BLOCKS, may_write, NULL, &adopted), ST_OK);
+    return adopted;
+}
+
 static struct scene
 scene_new(void)
 {
@@ -180,10 +193,7 @@ scene_new(void)
     ck_assert_int_eq(sched_set_pool(s.sched, BLOCKS), ST_OK);
     sched_worker_ready(s.sched, ++s.now_us, 0, INCARNATION, 4);
     begin(&s);
-    sched_leave_pool(s.sched); /* as a death would */
-    sched_destroy(&s.sched);
-    s.sched = new_sched(s.catalog);
-    ck_assert_int_eq(sched_adopt_pool(s.sched, BLOCKS, may_write, NULL, &adopted), ST_OK);
+    adopted = follow(&s);
     ck_assert_uint_eq(adopted.documents, 1);
     ck_assert_uint_eq(adopted.blocks_fenced, s.kept.block_count);
     sched_expect(s.sched, 1, s.now_us + WAIT_US / 10);
@@ -587,6 +597,71 @@ START_TEST(what_comes_back_after_a_forget_began_is_waited_for_and_erased)
 }
 END_TEST
 
+static bool
+is_noted(const struct scene *s)
+{
+    struct dockey key;
+
+    for (uint32_t i = 0; i < CATALOG_FORGETS_MAX; i++) {
+        if (catalog_get_forget(s->catalog, i, &key)) {
+            ck_assert_mem_eq(&key, &s->doc, sizeof(key));
+            return true;
+        }
+    }
+    return false;
+}
+
+START_TEST(the_next_kvasird_goes_on_with_a_forget)
+{
+    struct scene s = scene_new();
+
+    ck_assert(!is_noted(&s));
+    forget(&s);
+    ck_assert(is_noted(&s));
+    (void)follow(&s);
+    (void)follow(&s); /* nor does one more death lose it */
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    struct sched_forgotten told = run_to_the_end(&s, 1, INCARNATION + 1);
+
+    ck_assert_mem_eq(&told.key, &s.doc, sizeof(s.doc));
+    ck_assert_uint_eq(told.blocks, s.kept.block_count + s.segment.block_count);
+    ck_assert(!is_noted(&s));
+    ck_assert_uint_eq(stats(&s).blocks_free, BLOCKS);
+    for (uint32_t block = 0; block < BLOCKS; block++) {
+        ck_assert_uint_eq(catalog_held(s.catalog, block), 0);
+    }
+    scene_end(&s);
+}
+END_TEST
+
+/* It may still do that when the next kvasird is there: the blocks are nobody's until it is back. */
+START_TEST(what_a_worker_was_asked_to_overwrite_is_fenced_after_a_restart)
+{
+    struct scene s = scene_new();
+
+    ck_assert(come_back(&s));
+    (void)sched_cancel(s.sched, ++s.now_us, 1, true);
+    sched_tick(s.sched, s.now_us + WAIT_US);
+    (void)only(&s, SCHED_SEND_STOP);
+    release_kept(&s);
+    expect_silence(&s);
+    ck_assert_int_eq(sched_forget(s.sched, ++s.now_us, 0, &s.doc, false), ST_OK);
+    uint32_t asked = 0;
+    size_t count;
+    const struct sched_action *actions = sched_take_actions(s.sched, &count);
+
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_int_eq(actions[i].kind, SCHED_SEND_ERASE);
+        asked += actions[i].block_count;
+    }
+    ck_assert_uint_ge(asked, s.segment.block_count);
+    ck_assert_uint_eq(follow(&s).blocks_fenced, asked);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    (void)run_to_the_end(&s, 1, INCARNATION + 1);
+    scene_end(&s);
+}
+END_TEST
+
 CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_its_worker_goes_on,
            what_nobody_comes_for_is_stopped_and_comes_back,
            a_document_that_changed_meanwhile_ends_it,
@@ -597,4 +672,6 @@ CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_i
            blocks_that_were_never_lent_are_not_believed,
            a_retry_waits_for_a_silent_worker_only_so_long,
            who_comes_back_during_a_forget_is_one_of_its_readers,
-           what_comes_back_after_a_forget_began_is_waited_for_and_erased)
+           what_comes_back_after_a_forget_began_is_waited_for_and_erased,
+           the_next_kvasird_goes_on_with_a_forget,
+           what_a_worker_was_asked_to_overwrite_is_fenced_after_a_restart)
