@@ -21,6 +21,7 @@ struct ingest {
     struct list_node ages; /* all jobs; the oldest first */
     uint32_t job_count;    /* taken by the caller last; up to INGEST_JOBS_MAX */
     size_t bytes;          /* of payloads in `todo` */
+    uint64_t round;        /* of the job that was begun last */
     bool is_closing;
     pthread_t threads[INGEST_THREADS_MAX];
     uint32_t thread_count;
@@ -83,6 +84,7 @@ wait_for_job(struct ingest *ingest)
         job = LIST_ENTRY(ingest->todo.next, struct ingest_job, link);
         list_unlink(&job->link);
         ingest->bytes -= job->length;
+        ingest->round = job->round;
     }
     (void)pthread_mutex_unlock(&ingest->lock);
     return job;
@@ -237,29 +239,92 @@ make_job(uint64_t call, const struct client_message *message, struct frames *fra
     return job;
 }
 
+/* What a tenant has in here. */
+struct share {
+    uint32_t jobs;
+    size_t bytes;
+    uint64_t round; /* of its last job */
+};
+
+static struct share
+share_of(const struct ingest *ingest, const char *tenant)
+{
+    struct share share = {0};
+
+    LIST_FOR_EACH(node, &ingest->ages)
+    {
+        const struct ingest_job *job = LIST_ENTRY(node, const struct ingest_job, age_link);
+
+        if (strcmp(job->tenant, tenant) == 0) {
+            share.jobs++;
+            share.bytes += job->length;
+            share.round = job->round;
+        }
+    }
+    return share;
+}
+
+/* Who has no name is everybody, and may have all. */
+static enum status
+check_room(const struct ingest *ingest, const struct ingest_job *job, const struct share *share)
+{
+    bool is_tenant = job->tenant[0] != '\0';
+
+    if (ingest->job_count >= INGEST_JOBS_MAX) {
+        return ERR(ST_NO_MEMORY, "%u messages wait for tokenising: the limit is %d",
+                   ingest->job_count, INGEST_JOBS_MAX);
+    }
+    if (ingest->bytes + job->length > INGEST_BYTES_MAX) {
+        return ERR(ST_NO_MEMORY, "%zu bytes wait for tokenising: the limit is %u",
+                   ingest->bytes + job->length, INGEST_BYTES_MAX);
+    }
+    if (is_tenant && share->jobs >= INGEST_JOBS_MAX - ingest->job_count) {
+        return ERR(ST_NO_MEMORY,
+                   "%u messages of this tenant wait for tokenising: the limit is what is left, %u",
+                   share->jobs, INGEST_JOBS_MAX - ingest->job_count);
+    }
+    if (is_tenant && share->bytes >= INGEST_BYTES_MAX - ingest->bytes) {
+        return ERR(ST_NO_MEMORY,
+                   "%zu bytes of this tenant wait for tokenising: the limit is what is left, %zu",
+                   share->bytes, INGEST_BYTES_MAX - ingest->bytes);
+    }
+    return ST_OK;
+}
+
+/* Behind those of its round, before those of the next. */
+static void
+enqueue(struct ingest *ingest, struct ingest_job *job, const struct share *share)
+{
+    struct list_node *at = &ingest->todo;
+
+    job->round = (share->round > ingest->round ? share->round : ingest->round) + 1;
+    while (at->prev != &ingest->todo
+           && LIST_ENTRY(at->prev, const struct ingest_job, link)->round > job->round) {
+        at = at->prev;
+    }
+    list_insert_before(at, &job->link);
+    list_push_back(&ingest->ages, &job->age_link);
+    ingest->job_count++;
+    ingest->bytes += job->length;
+}
+
 enum status
 ingest_submit(struct ingest *ingest, uint64_t call, const struct client_message *message,
               struct frames *frames)
 {
     struct ingest_job *job = make_job(call, message, frames);
     size_t length = message->length;
-    enum status st = ST_OK;
+    enum status st;
 
     if (job == NULL) {
         return ERR(ST_NO_MEMORY, "no memory for a message of %zu bytes", length);
     }
     (void)pthread_mutex_lock(&ingest->lock);
-    if (ingest->job_count >= INGEST_JOBS_MAX) {
-        st = ERR(ST_NO_MEMORY, "%u messages wait for tokenising: the limit is %d",
-                 ingest->job_count, INGEST_JOBS_MAX);
-    } else if (ingest->bytes + length > INGEST_BYTES_MAX) {
-        st = ERR(ST_NO_MEMORY, "%zu bytes wait for tokenising: the limit is %u",
-                 ingest->bytes + length, INGEST_BYTES_MAX);
-    } else {
-        list_push_back(&ingest->todo, &job->link);
-        list_push_back(&ingest->ages, &job->age_link);
-        ingest->job_count++;
-        ingest->bytes += length;
+    struct share share = share_of(ingest, job->tenant);
+
+    st = check_room(ingest, job, &share);
+    if (st == ST_OK) {
+        enqueue(ingest, job, &share);
         atomic_fetch_add(&ingest->news, 1);
         (void)pthread_cond_signal(&ingest->has_work);
     }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ingest - threads that parse and tokenise, so that the scheduler's thread never does.
  *
+ * Tenants take turns, one message each, and each leaves as many places free as it has: however much
+ * one of them sends, there is room for the next, which waits for one message of each other tenant.
+ *
  * Jobs go in and come back, changed, through two queues under one lock; an eventfd says that some
  * are back.  A job belongs to whoever took it last.  Threads touch a job, the reader and its memos;
  * nothing else of the daemon. */
@@ -25,6 +28,7 @@ struct ingest;
 struct ingest_job {
     struct list_node link;
     struct list_node age_link; /* in order of coming, until it is taken */
+    uint64_t round;            /* in which its tenant's turn is this one */
     uint64_t call;             /* the router's */
     char tenant[TENANT_NAME_MAX];
     struct tenant_grant grant;
@@ -49,7 +53,8 @@ enum status ingest_new(const struct reader *reader, uint32_t thread_count, uint6
 void ingest_destroy(struct ingest **ingest);
 
 /* Takes the payload out of `frames`, whose last it is; copies the rest of the message.
- * ST_NO_MEMORY: too many jobs or bytes wait (the detail names the limit). */
+ * ST_NO_MEMORY: too many jobs or bytes wait, or too many of this tenant (the detail names the
+ * limit). */
 enum status ingest_submit(struct ingest *ingest, uint64_t call,
                           const struct client_message *message, struct frames *frames);
 

@@ -163,17 +163,25 @@ reader_close(struct reader *reader, struct tokenizer **tokenizer)
 }
 
 static enum status
-submit(struct ingest *ingest, uint64_t call, const void *payload, size_t length)
+submit_of(struct ingest *ingest, const char *tenant, uint64_t call, const void *payload,
+          size_t length)
 {
     struct frames frames = {.count = 1};
 
     ck_assert_int_eq(zmq_msg_init_size(&frames.parts[0], length), 0);
     memcpy(zmq_msg_data(&frames.parts[0]), payload, length);
     enum status st = ingest_submit(
-        ingest, call, &(struct client_message){METHOD_TOKENIZE, "", NULL, length, NULL}, &frames);
+        ingest, call, &(struct client_message){METHOD_TOKENIZE, tenant, NULL, length, NULL},
+        &frames);
 
     frames_close(&frames);
     return st;
+}
+
+static enum status
+submit(struct ingest *ingest, uint64_t call, const void *payload, size_t length)
+{
+    return submit_of(ingest, "", call, payload, length);
 }
 
 START_TEST(every_job_comes_back_once_with_its_own_result)
@@ -242,9 +250,89 @@ START_TEST(more_jobs_than_the_limit_are_refused_by_name)
 }
 END_TEST
 
+START_TEST(a_tenant_leaves_as_many_places_free_as_it_has)
+{
+    struct reader reader;
+    struct tokenizer *tokenizer;
+    struct ingest *ingest;
+    uint64_t call = 0;
+
+    reader_open(&reader, &tokenizer);
+    ck_assert_int_eq(ingest_new(&reader, 0, 0, &ingest), ST_OK);
+    for (int i = 0; i < INGEST_JOBS_MAX / 2; i++) {
+        ck_assert_int_eq(submit_of(ingest, "flood", ++call, "", 0), ST_OK);
+    }
+    ck_assert_int_eq(submit_of(ingest, "flood", ++call, "", 0), ST_NO_MEMORY);
+    ck_assert_str_eq(
+        status_detail(),
+        "512 messages of this tenant wait for tokenising: the limit is what is left, 512");
+    for (int i = 0; i < INGEST_JOBS_MAX / 4; i++) {
+        ck_assert_int_eq(submit_of(ingest, "second", ++call, "", 0), ST_OK);
+    }
+    ck_assert_int_eq(submit_of(ingest, "second", ++call, "", 0), ST_NO_MEMORY);
+    ck_assert_int_eq(submit_of(ingest, "third", ++call, "", 0), ST_OK);
+    ingest_destroy(&ingest);
+    reader_close(&reader, &tokenizer);
+}
+END_TEST
+
+enum {
+    FLOOD = 200,
+    OTHER = FLOOD + 1
+};
+
+/* Takes what is back; how many of them before the other tenant's. */
+static uint32_t
+take_all(struct ingest *ingest, uint32_t *left, bool *is_other_back)
+{
+    struct ingest_job *job;
+    uint32_t before = 0;
+
+    while ((job = ingest_take(ingest)) != NULL) {
+        *is_other_back |= job->call == OTHER;
+        before += !*is_other_back;
+        (*left)--;
+        ingest_job_destroy(&job);
+    }
+    return before;
+}
+
+/* Of the flood only what is in work already goes before it, and one of the same round. */
+START_TEST(a_flood_of_one_tenant_delays_another_by_a_message)
+{
+    static char text[1u << 16] = {0x0a, (char)0xfc, (char)0xff, 0x03}; /* field 1, its length */
+    struct reader reader;
+    struct tokenizer *tokenizer;
+    struct ingest *ingest;
+    uint32_t left = FLOOD + 1, before = 0;
+    bool is_other_back = false;
+
+    memset(text + 4, 'a', sizeof(text) - 4);
+    reader_open(&reader, &tokenizer);
+    ck_assert_int_eq(ingest_new(&reader, 1, 0, &ingest), ST_OK);
+    for (uint64_t call = 1; call <= FLOOD; call++) {
+        text[4] = (char)('A' + call % 64); /* not a known one */
+        ck_assert_int_eq(submit_of(ingest, "flood", call, text, sizeof(text)), ST_OK);
+    }
+    ck_assert_int_eq(submit_of(ingest, "other", OTHER, text, sizeof(text)), ST_OK);
+    (void)take_all(ingest, &left, &is_other_back); /* what was done by then */
+    while (left > 0) {
+        struct pollfd item = {.fd = ingest_fd(ingest), .events = POLLIN};
+
+        ck_assert_int_eq(poll(&item, 1, 600000), 1);
+        before += take_all(ingest, &left, &is_other_back);
+    }
+    ck_assert_uint_le(before, 2);
+    ingest_destroy(&ingest);
+    reader_close(&reader, &tokenizer);
+}
+END_TEST
+
 CHECK_MAIN("ingest", names_that_clients_have_chosen_to_be_alike_are_found_as_fast_as_others,
            a_full_memo_drops_the_least_recently_used,
            ids_larger_than_the_memo_are_refused_and_a_forgotten_name_is_gone,
            what_one_kind_of_name_holds_another_does_not_find,
            every_job_comes_back_once_with_its_own_result,
-           more_jobs_than_the_limit_are_refused_by_name)
+           more_jobs_than_the_limit_are_refused_by_name,
+           a_tenant_leaves_as_many_places_free_as_it_has,
+           a_flood_of_one_tenant_delays_another_by_a_message)
