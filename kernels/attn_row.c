@@ -106,71 +106,102 @@ load_generic(const struct attn_desc *desc, const char *block, uint32_t head, uin
     }
 }
 
+/* A run of keys [key, key + count) of a segment that lie in one block. */
+struct run {
+    const char *block;
+    uint32_t slot;
+    uint32_t count;
+};
+
+static struct run
+run_at(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t key, uint32_t count)
+{
+    uint32_t P = desc->layout.P, slot = key % P;
+    uint32_t id = desc->block_ids[seg->block_first + key / P];
+
+    return (struct run){(const char *)desc->kv + id * kv_layout_block_bytes(&desc->layout), slot,
+                        count < P - slot ? count : P - slot};
+}
+
 /* float32 in the plain layout: rows are contiguous and used where they lie. */
 static void
-load_plain(const struct attn_desc *desc, const char *block, uint32_t head, uint32_t slot,
-           uint32_t at, uint32_t count, struct attn_tile *tile)
+list_rows(const struct attn_desc *desc, const struct run *run, enum kv_part part, uint32_t head,
+          const float **rows)
 {
-    const struct kv_layout *layout = &desc->layout;
-    const void *k = block + kv_layout_offset(layout, desc->layer, KV_PART_K, head, slot, 0);
-    const void *v = block + kv_layout_offset(layout, desc->layer, KV_PART_V, head, slot, 0);
+    const void *first =
+        run->block + kv_layout_offset(&desc->layout, desc->layer, part, head, run->slot, 0);
 
+    for (uint32_t j = 0; j < run->count; j++) {
+        rows[j] = (const float *)first + (size_t)j * desc->layout.D;
+    }
+}
+
+static void
+fetch(const struct attn_desc *desc, const float *const *rows, uint32_t count)
+{
     for (uint32_t j = 0; j < count; j++) {
-        tile->key_rows[at + j] = (const float *)k + (size_t)j * layout->D;
-        tile->value_rows[at + j] = (const float *)v + (size_t)j * layout->D;
-        for (uint32_t d = 0; d < layout->D; d += CACHE_LINE_FLOATS) {
-            __builtin_prefetch(&tile->value_rows[at + j][d]); /* wanted after the scores */
+        for (uint32_t d = 0; d < desc->layout.D; d += CACHE_LINE_FLOATS) {
+            __builtin_prefetch(&rows[j][d], 0, 2);
         }
     }
 }
 
-/* Brings keys [key_first, key_first + count) of the segment into the tile. */
+/* Brings keys [key_first, key_first + count) of the segment into the tile.  Values are wanted after
+ * the scores. */
 static void
 load_tile(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t head,
-          uint32_t key_first, uint32_t count, struct attn_tile *tile)
+          uint32_t key_first, uint32_t count, bool is_fetching, struct attn_tile *tile)
 {
-    uint32_t P = desc->layout.P, n = 0;
-    size_t block_bytes = kv_layout_block_bytes(&desc->layout);
+    struct run run;
 
-    for (uint32_t at = 0; at < count; at += n) {
-        uint32_t slot = (key_first + at) % P;
-        uint32_t id = desc->block_ids[seg->block_first + (key_first + at) / P];
-        const char *block = (const char *)desc->kv + id * block_bytes;
-
-        n = count - at < P - slot ? count - at : P - slot;
-        if (desc->layout.type == KV_F32) {
-            load_plain(desc, block, head, slot, at, n, tile);
-        } else {
-            load_generic(desc, block, head, slot, at, n, tile);
+    for (uint32_t at = 0; at < count; at += run.count) {
+        run = run_at(desc, seg, key_first + at, count - at);
+        if (desc->layout.type != KV_F32) {
+            load_generic(desc, run.block, head, run.slot, at, run.count, tile);
+            continue;
+        }
+        list_rows(desc, &run, KV_PART_K, head, &tile->key_rows[at]);
+        list_rows(desc, &run, KV_PART_V, head, &tile->value_rows[at]);
+        if (is_fetching) {
+            fetch(desc, &tile->value_rows[at], run.count);
         }
     }
+}
+
+/* The rows of the keys of a tile to come; returns how many. */
+static uint32_t
+look_ahead(const struct attn_desc *desc, struct attn_next next, const float *rows[ATTN_TILE])
+{
+    uint32_t count = 0;
+    struct run run;
+
+    if (next.seg != NULL && desc->layout.type == KV_F32) {
+        count = next.seg->n_tokens - next.key;
+        count = count < ATTN_TILE ? count : ATTN_TILE;
+    }
+    for (uint32_t at = 0; at < count; at += run.count) {
+        run = run_at(desc, next.seg, next.key + at, count - at);
+        list_rows(desc, &run, KV_PART_K, next.kv_head, &rows[at]);
+    }
+    return count;
 }
 
 void
 attn_fetch_keys(const struct attn_desc *desc, const struct attn_segment *seg, uint32_t head)
 {
-    uint32_t P = desc->layout.P, n = seg->n_tokens < ATTN_TILE ? seg->n_tokens : ATTN_TILE;
-    size_t block_bytes = kv_layout_block_bytes(&desc->layout);
-    size_t row_bytes = desc->layout.D * sizeof(float);
+    const float *rows[ATTN_TILE];
 
-    for (uint32_t key = 0; desc->layout.type == KV_F32 && key < n; key++) {
-        const char *block =
-            (const char *)desc->kv + desc->block_ids[seg->block_first + key / P] * block_bytes;
-        const char *row =
-            block + kv_layout_offset(&desc->layout, desc->layer, KV_PART_K, head, key % P, 0);
-
-        for (size_t at = 0; at < row_bytes; at += CACHE_LINE_FLOATS * sizeof(float)) {
-            __builtin_prefetch(row + at, 0, 2);
-        }
-    }
+    fetch(desc, rows, look_ahead(desc, (struct attn_next){seg, head, 0}, rows));
 }
 
 void
 attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
-                 const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch)
+                 const struct attn_segment *seg, uint32_t chunk, struct attn_next next,
+                 struct attn_scratch *scratch)
 {
     uint64_t begin = (uint64_t)chunk * LAZY_DECODE_CHUNK, end = 0;
     uint32_t seen[ATTN_ITEMS];
+    bool is_few = items.count <= ATTN_FEW;
 
     for (uint32_t i = 0; i < items.count; i++) {
         end = scratch->visible[i] > end ? scratch->visible[i] : end;
@@ -187,7 +218,14 @@ attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
 
             seen[i] = left < ATTN_TILE ? (uint32_t)left : ATTN_TILE;
         }
-        load_tile(desc, seg, items.kv_head, (uint32_t)key, count, &scratch->tile);
+        load_tile(desc, seg, items.kv_head, (uint32_t)key, count, !is_few, &scratch->tile);
+        struct attn_next tile_next = {seg, items.kv_head, (uint32_t)key + ATTN_TILE};
+
+        scratch->tile.n_ahead = 0;
+        if (is_few) {
+            scratch->tile.n_ahead =
+                look_ahead(desc, key + ATTN_TILE < end ? tile_next : next, scratch->tile.ahead);
+        }
         attn_tile_add(&scratch->tile, scratch->q[0], seen, items.count, desc->scale, key == begin,
                       &scratch->part, desc->layout.D);
     }

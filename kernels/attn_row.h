@@ -26,6 +26,13 @@ struct attn_items {
     uint32_t count; /* <= ATTN_ITEMS */
 };
 
+/* Keys that a call of attn_items_chunk fetches from memory for the one after it. */
+struct attn_next {
+    const struct attn_segment *seg; /* NULL: none */
+    uint32_t kv_head;
+    uint32_t key;
+};
+
 /* Working memory of one thread; about 170 KiB, lives on its stack. */
 struct attn_scratch {
     float rows[ATTN_ITEMS][ATTN_D_MAX]; /* queries rotated for the segment in hand ... */
@@ -50,7 +57,8 @@ void attn_fetch_keys(const struct attn_desc *desc, const struct attn_segment *se
 /* Sets scratch->part to the partials over keys [chunk, chunk + 1) * LAZY_DECODE_CHUNK of the
  * segment. */
 void attn_items_chunk(const struct attn_desc *desc, struct attn_items items,
-                      const struct attn_segment *seg, uint32_t chunk, struct attn_scratch *scratch);
+                      const struct attn_segment *seg, uint32_t chunk, struct attn_next next,
+                      struct attn_scratch *scratch);
 
 /* Independent pieces of work of a call, in any order and on any thread, after the check passed.
  * lazy_prefill_ref and lazy_decode_ref run them all. */

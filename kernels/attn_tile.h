@@ -10,6 +10,7 @@
 #define ATTN_D_MAX 128
 #define ATTN_TILE  64 /* keys: a paragraph is one tile; 32 KiB with values at D = 64 */
 #define ATTN_ITEMS 64 /* queries of a block: lanes of its vectors */
+#define ATTN_FEW   8  /* queries of one vector: so few wait for memory, not for sums */
 
 /* Partial attention of a block of queries over the keys seen so far, query by query in the last
  * index. */
@@ -22,6 +23,8 @@ struct attn_lanes {
 struct attn_tile {
     const float *key_rows[ATTN_TILE]; /* [key] -> [D]; only those seen by some query are read */
     const float *value_rows[ATTN_TILE];
+    const float *ahead[ATTN_TILE]; /* [n_ahead] keys that come next: fetched meanwhile, not read */
+    uint32_t n_ahead;
     float keys[ATTN_TILE][ATTN_D_MAX]; /* storage of the rows that had to be converted */
     float values[ATTN_TILE][ATTN_D_MAX];
 };

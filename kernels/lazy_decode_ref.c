@@ -54,6 +54,22 @@ lazy_decode_units(const struct lazy_decode_args *args)
     return (args->partial_first[n_seqs] - args->partial_first[0]) * args->desc.layout.Hkv;
 }
 
+/* What the unit after this one begins with, if it is of the same sequence. */
+static struct attn_next
+next_of(const struct attn_desc *desc, const struct attn_seq *seq, const struct attn_segment *seg,
+        uint32_t chunk, uint32_t kv_head)
+{
+    const struct attn_segment *end = &desc->segs[seq->seg_first] + seq->n_segs;
+
+    if (kv_head + 1 < desc->layout.Hkv) {
+        return (struct attn_next){seg, kv_head + 1, chunk * LAZY_DECODE_CHUNK};
+    }
+    if (chunk + 1 < chunks_of(seg)) {
+        return (struct attn_next){seg, 0, (chunk + 1) * LAZY_DECODE_CHUNK};
+    }
+    return (struct attn_next){seg + 1 < end ? seg + 1 : NULL, 0, 0};
+}
+
 void
 lazy_decode_unit(const struct lazy_decode_args *args, const struct rope_table *table, uint32_t unit)
 {
@@ -85,7 +101,8 @@ lazy_decode_unit(const struct lazy_decode_args *args, const struct rope_table *t
         };
 
         attn_items_rotate(desc, table, args->q, items, seg, &scratch);
-        attn_items_chunk(desc, items, seg, chunk, &scratch);
+        attn_items_chunk(desc, items, seg, chunk, next_of(desc, &seq, seg, chunk, items.kv_head),
+                         &scratch);
         for (uint32_t g = 0; g < items.count; g++) {
             size_t at = (size_t)partial * H + items.kv_head * G + first + g;
 

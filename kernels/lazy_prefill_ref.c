@@ -69,7 +69,7 @@ lazy_prefill_unit(const struct lazy_prefill_args *args, const struct rope_table 
             attn_fetch_keys(desc, seg + 1, items.kv_head);
         }
         for (uint32_t chunk = 0; (uint64_t)chunk * LAZY_DECODE_CHUNK < visible; chunk++) {
-            attn_items_chunk(desc, items, seg, chunk, &scratch);
+            attn_items_chunk(desc, items, seg, chunk, (struct attn_next){0}, &scratch);
             attn_lanes_merge(&all, &scratch.part, items.count, D);
         }
     }
