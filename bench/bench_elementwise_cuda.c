@@ -14,19 +14,12 @@
 
 #include "bench/embed_forms.h"
 #include "bench/rmsnorm_forms.h"
+#include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 
 #define ROUNDS 9
 #define SETS   8 /* of buffers */
-
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static const uint32_t T_MAX = 4096, C = 4096, F = 14336, H = 32, HKV = 8, D = 128, V = 128256;
 static const struct kv_layout layout = {32, 1, 8, 128, KV_BF16, KV_LAYOUT_CK8};
@@ -36,23 +29,6 @@ static double copy_gbs;
 static char *big, *table; /* random bf16 */
 static void *row_block, *row_slot, *row_pos, *ids, *inv_freq;
 static uint32_t T;
-
-static double
-now_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 static void *
 device(const void *host, size_t bytes)

@@ -16,6 +16,7 @@
 #include <cuda_runtime.h>
 
 #include "bench/read_ceiling.h"
+#include "bench/wall_clock.h"
 #include "kernels/attn_cuda.h"
 #include "kernels/decode_cuda.h"
 
@@ -30,13 +31,6 @@
 
 static const uint32_t H = 32, Hkv = 8, D = 128, P = 32;
 
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
         cudaError_t error_ = (call);                                                               \
@@ -215,23 +209,6 @@ struct variant {
     struct decode_cuda *decode;
     cudaGraphExec_t graph;
 };
-
-static double
-now_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 static double
 median(const double *values)

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 
@@ -34,14 +35,6 @@
 #define ROWS_MAX 16384u
 
 #define RISING_TOKENS 4096u
-
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static uint32_t P = 32, H = 32, HKV = 8, D = 128;
 static uint32_t n_blocks; /* of the pool */
@@ -105,23 +98,6 @@ static struct side sides[2]; /* the best kernel, the portable one */
 static void *pool, *rising_pool, *q, *rising_q, *out;
 static double ceiling_tflops;
 static int n_sides = 2;
-
-static double
-now_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 static double
 median(double *values)

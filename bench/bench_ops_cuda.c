@@ -12,6 +12,7 @@
 
 #include <cuda_runtime.h>
 
+#include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 
@@ -19,14 +20,6 @@
 #define LAYERS   8
 #define SEQS_MAX 64
 #define SEGS_MAX 4096
-
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static struct ops *gpu;
 static double copy_gbs;
@@ -77,14 +70,6 @@ random_bf16(size_t count)
     MUST(gpu->finish(gpu));
     free(host);
     return memory;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
 }
 
 typedef void (*bench_fn)(void *arg, uint32_t layer);

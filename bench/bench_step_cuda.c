@@ -159,14 +159,6 @@ step_add_seq(uint32_t n_docs, uint32_t doc_tokens, uint32_t own, uint32_t rows, 
     step.n_single += rows == 1;
 }
 
-int
-step_by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 double
 step_time_ms(void)
 {
@@ -185,7 +177,7 @@ step_time_ms(void)
             ms[r] = (double)(clock_now_us() - start_us) / 1e3;
         }
     }
-    qsort(ms, STEP_ROUNDS, sizeof(ms[0]), step_by_value);
+    qsort(ms, STEP_ROUNDS, sizeof(ms[0]), by_value);
     return ms[STEP_ROUNDS / 2];
 }
 

@@ -8,19 +8,12 @@
 
 #include <cuda_runtime.h>
 
+#include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
 
 #define ROUNDS 9
 #define BLOCKS 2048u /* 8 GiB */
-
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static const struct kv_layout layout = {32, 32, 8, 128, KV_BF16, KV_LAYOUT_CK8};
 
@@ -31,23 +24,6 @@ static uint32_t *blocks, *twins, *tokens; /* device */
 static uint64_t *sums;
 static struct kv_difference *diff;
 static uint32_t first; /* of the lists, so that rounds read other blocks */
-
-static double
-now_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 static void
 run_checksum(uint32_t n)

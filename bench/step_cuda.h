@@ -8,19 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/wall_clock.h"
 #include "kernels/kv_layout.h"
 #include "worker/llama.h"
 
 #define STEP_ROUNDS   15
 #define STEP_SEQS_MAX 128u
-
-#define MUST(expr)                                                                                 \
-    do {                                                                                           \
-        if ((expr) != ST_OK) {                                                                     \
-            printf("FAIL %s: %s\n", #expr, status_detail());                                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 extern struct llama *step_llama;
 extern struct llama_step step;
@@ -33,7 +26,6 @@ void step_add_seq(uint32_t n_docs, uint32_t doc_tokens, uint32_t own, uint32_t r
                   bool wants_logits);
 double step_time_ms(void); /* the median of STEP_ROUNDS */
 void step_bench_encode(uint32_t tokens);
-int step_by_value(const void *a, const void *b); /* for qsort of doubles */
 
 void bench_tier(void *kv, struct kv_layout layout);
 

@@ -139,7 +139,7 @@ bench_beside(struct mover *mover, bool is_load, uint32_t batch, size_t block_byt
 
     (void)take(mover, sums);
     (void)take(mover, sums);
-    qsort(ms, STEP_ROUNDS * 4, sizeof(ms[0]), step_by_value);
+    qsort(ms, STEP_ROUNDS * 4, sizeof(ms[0]), by_value);
     beside = ms[STEP_ROUNDS * 2];
     printf("decode b=%-3u beside %-6s %6.2f ms, alone %6.2f: %+5.1f%% (slowest %.2f); copies %5.1f "
            "GB/s\n",
@@ -198,7 +198,7 @@ bench_tier(void *kv, struct kv_layout layout)
         (void)take(mover, sums);
         us[r] = (double)(clock_now_us() - begin_us);
     }
-    qsort(us, STEP_ROUNDS, sizeof(us[0]), step_by_value);
+    qsort(us, STEP_ROUNDS, sizeof(us[0]), by_value);
     printf("document of 2048 tokens, %.0f MiB, back in %.2f ms (slowest %.2f), checked\n",
            (double)DOC_BLOCKS * (double)block_bytes / (1 << 20), us[STEP_ROUNDS / 2] / 1e3,
            us[STEP_ROUNDS - 1] / 1e3);
