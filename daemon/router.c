@@ -53,7 +53,7 @@ open_socket(struct router *router, enum router_socket which)
     }
     TRY(frames_configure(router->sockets[which], ZMQ_ROUTER, plans[which].hwm,
                          plans[which].bytes_max));
-    return which == ROUTER_WORKER ? ST_OK : frames_watch_connection(router->sockets[which]);
+    return which == ROUTER_WORKER ? ST_OK : frames_watch_clients(router->sockets[which]);
 }
 
 static enum status

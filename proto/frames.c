@@ -235,3 +235,12 @@ frames_watch_connection(void *socket)
     TRY(set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS));
     return set_int(socket, ZMQ_HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS);
 }
+
+enum status
+frames_watch_clients(void *socket)
+{
+    TRY(set_int(socket, ZMQ_TCP_KEEPALIVE, 1));
+    TRY(set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, HEARTBEAT_INTERVAL_MS / 1000));
+    TRY(set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, HEARTBEAT_INTERVAL_MS / 1000));
+    return set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, HEARTBEAT_TIMEOUT_MS / HEARTBEAT_INTERVAL_MS);
+}

@@ -53,8 +53,14 @@ enum status frames_send_packed(void *socket, struct frame head, const ProtobufCM
  * mandatory, handover. */
 enum status frames_configure(void *socket, int zmq_type, int hwm, int64_t bytes_max);
 
-/* Has libzmq drop a connection whose other side is silent for 6 s: between clients and kvasird.
+/* A client's side: has libzmq, at both ends, drop a connection whose other side is silent for 6 s.
  * Not for workers, who have heartbeats of their own, as long as --worker-liveness says. */
 enum status frames_watch_connection(void *socket);
+
+/* kvasird's side.  It asks for no heartbeats: libzmq 4.3.4 aborts the process when its own falls
+ * due on a connection that was closed while more had come than the socket takes.  A client that is
+ * silent is dropped since its heartbeats name their time to live; the kernel tells of a host that
+ * is gone. */
+enum status frames_watch_clients(void *socket);
 
 #endif

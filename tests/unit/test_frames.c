@@ -188,10 +188,11 @@ START_TEST(only_who_asks_for_it_loses_a_silent_connection)
 {
     struct pair pair = pair_new();
 
-    ck_assert_int_eq(heartbeat_ms(pair.router), 0);
-    ck_assert_int_eq(frames_watch_connection(pair.router), ST_OK);
-    ck_assert_int_gt(heartbeat_ms(pair.router), 0);
     ck_assert_int_eq(heartbeat_ms(pair.dealer), 0);
+    ck_assert_int_eq(frames_watch_connection(pair.dealer), ST_OK);
+    ck_assert_int_gt(heartbeat_ms(pair.dealer), 0);
+    ck_assert_int_eq(frames_watch_clients(pair.router), ST_OK);
+    ck_assert_int_eq(heartbeat_ms(pair.router), 0);
     pair_destroy(&pair);
 }
 END_TEST

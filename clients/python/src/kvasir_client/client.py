@@ -28,6 +28,7 @@ def configure(socket: Any) -> None:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, 6000)
 
 
 class Client:
