@@ -53,15 +53,14 @@ static uint64_t
 disturb(struct host *host, void (*const *ends)(struct host *))
 {
     struct asking *askings[STREAMS];
-    size_t tokens = 2;
     uint32_t times = 0;
 
     for (uint32_t i = 0; i < STREAMS; i++) {
         askings[i] = asking_start(host, &questions[i]);
     }
-    for (; ends[times] != NULL; times++, tokens += 20) {
-        for (uint32_t i = 0; i < STREAMS; i++) {
-            asking_wait_tokens(askings[i], tokens);
+    for (; ends[times] != NULL; times++) {
+        for (uint32_t i = 0; i < STREAMS; i++) { /* each has come back to this kvasird */
+            asking_wait_more(askings[i], times == 0 ? 2 : 20);
         }
         ends[times](host);
         host_restart_daemon(host);

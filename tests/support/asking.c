@@ -180,6 +180,16 @@ asking_wait_tokens(struct asking *asking, size_t count)
 }
 
 void
+asking_wait_more(struct asking *asking, size_t count)
+{
+    (void)pthread_mutex_lock(&asking->lock);
+    size_t tokens = asking->tokens;
+
+    (void)pthread_mutex_unlock(&asking->lock);
+    asking_wait_tokens(asking, tokens + count);
+}
+
+void
 asking_cancel(struct asking *asking)
 {
     kvasir_cancel(asking->client);

@@ -67,6 +67,9 @@ void answer_assert_same(const struct answer *a, const struct answer *b);
 /* A call in a thread of its own. */
 struct asking;
 
+/* The same for so many more than there are now. */
+void asking_wait_more(struct asking *asking, size_t count);
+
 struct asking *asking_start(struct host *host, const struct question *question);
 void asking_wait_tokens(struct asking *asking, size_t count); /* so many came, or the call ended */
 void asking_cancel(struct asking *asking);
