@@ -530,7 +530,7 @@ struct sched_gauges {
         docs_in_quarantine; /* running: without the background */
     uint32_t background;
     uint32_t forgets; /* documents that are being forgotten */
-    uint32_t kept; /* over a restart, and nobody has come for them yet */
+    uint32_t kept;    /* over a restart, and nobody has come for them yet */
     bool is_draining;
 };
 
