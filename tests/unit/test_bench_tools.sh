@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# bench/check and bench/compare tell a loss from noise; bench/plot draws what kvasir-bench writes.
+# bench/check and bench/compare tell a loss from noise; bench/plot draws what kvasir-bench writes; a page's tables
+# are those of its JSON.
 set -euo pipefail
 bench=${KVASIR_SRCDIR:-.}/bench
 dir=$(mktemp -d)
@@ -43,6 +44,11 @@ sed 's/24.7/29.9/' "$dir/table" >"$dir/slower"
 ! "$bench/compare" "$dir/table" "$dir/slower" >"$dir/out" || fail "compare does not see a loss in a table"
 grep -q '^LOSS .*x 1.211 .*b=1 5 x 4096' "$dir/out" || fail "compare: $(cat "$dir/out")"
 ! "$bench/compare" "$dir/good" /dev/null >/dev/null || fail "compare is content with nothing"
+
+# The tables of the claims' page are what the committed cells say; above them stand words.
+results=$bench/results/2026-11-30-claims
+"$bench/run_claims" --out "$results.jsonl" --page >"$dir/page"
+sed -n '/^## lazy beside/,$p' "$results.md" | diff "$dir/page" - >"$dir/out" || fail "claims.md: $(head -n 5 "$dir/out")"
 
 if command -v gnuplot >/dev/null; then
     for rate in 1 2; do
