@@ -135,26 +135,27 @@ limit_us(uint64_t us)
 
 /* A second from now; what the machine keeps from kvasird and from us does not count. */
 struct limit {
-    uint64_t until_us, delay_us;
+    uint64_t until_us;
+    struct process_waits ours, daemons;
 };
-
-static uint64_t
-delay_us(struct host *host)
-{
-    return process_delay_us(getpid()) + process_delay_us(process_pid(host_daemon(host)));
-}
 
 static struct limit
 limit_begin(struct host *host)
 {
-    return (struct limit){.until_us = clock_now_us() + limit_us(BACK_US),
-                          .delay_us = delay_us(host)};
+    struct limit limit = {.until_us = clock_now_us() + limit_us(BACK_US)};
+
+    process_waits_read(getpid(), &limit.ours);
+    process_waits_read(process_pid(host_daemon(host)), &limit.daemons);
+    return limit;
 }
 
 static bool
-limit_has_passed(struct host *host, struct limit limit)
+limit_has_passed(struct host *host, const struct limit *limit)
 {
-    return clock_now_us() >= limit.until_us + delay_us(host) - limit.delay_us;
+    uint64_t now_us = clock_now_us();
+
+    return now_us >= limit->until_us + process_waited_us(getpid(), &limit->ours)
+                         + process_waited_us(process_pid(host_daemon(host)), &limit->daemons);
 }
 
 static void
@@ -165,7 +166,7 @@ wait_as_before(struct host *host, const struct accounts *before, const char *aft
     while (!is_as_before(host, before)) {
         struct accounts now = take_accounts(host);
 
-        ck_assert_msg(!limit_has_passed(host, limit),
+        ck_assert_msg(!limit_has_passed(host, &limit),
                       "after %s: %d descriptors (%d before), %u files (%u), %llu KiB of memory "
                       "files (%llu), %llu blocks in quarantine, %llu of requests",
                       after, now.daemon_fds, before->daemon_fds, now.sockets, before->sockets,
@@ -296,7 +297,7 @@ START_TEST(a_hundred_deaths_in_the_middle_of_answers_leave_nothing)
         struct limit limit = limit_begin(host);
 
         host_wait_exactly(host, "blocks_quarantined", 0);
-        ck_assert(!limit_has_passed(host, limit));
+        ck_assert(!limit_has_passed(host, &limit));
         (void)host_add_worker(host);
         asking_end(&asking, &answer);
         ck_assert_msg(answer.code == KVASIR_OK, "death %d: %s", i, answer.message);

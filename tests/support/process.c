@@ -469,32 +469,82 @@ process_count_fds(const struct process *process)
     return count - 2; /* without . and .. */
 }
 
-uint64_t
-process_delay_us(pid_t pid)
+/* 0 for what is no thread, or has ended meanwhile. */
+static uint64_t
+read_wait_us(pid_t pid, pid_t thread)
 {
-    char path[384];
-    uint64_t delay_ns = 0;
+    char path[64];
+    unsigned long long ran_ns, waited_ns = 0;
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
-    DIR *threads = opendir(path);
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", (int)pid, (int)thread);
+    FILE *file = fopen(path, "re");
 
-    if (threads == NULL) {
+    if (file == NULL) {
         return 0;
     }
-    for (struct dirent *entry = readdir(threads); entry != NULL; entry = readdir(threads)) {
-        unsigned long long ran_ns, waited_ns;
-
-        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, entry->d_name);
-        FILE *file = fopen(path, "re");
-
-        if (file == NULL) {
-            continue; /* . and .., and those that end meanwhile */
-        }
-        if (fscanf(file, "%llu %llu", &ran_ns, &waited_ns) == 2) {
-            delay_ns += waited_ns;
-        }
-        (void)fclose(file);
+    if (fscanf(file, "%llu %llu", &ran_ns, &waited_ns) != 2) {
+        waited_ns = 0;
     }
-    (void)closedir(threads);
-    return delay_ns / 1000;
+    (void)fclose(file);
+    return waited_ns / 1000;
+}
+
+void
+process_waits_read(pid_t pid, struct process_waits *waits_out)
+{
+    char path[64];
+    size_t count = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+
+    ck_assert_msg(folder != NULL, "%s: %s", path, strerror(errno));
+    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+
+        if (thread > 0) {
+            ck_assert_uint_lt(count, PROCESS_THREADS_MAX);
+            waits_out->threads[count].thread = thread;
+            waits_out->threads[count++].waited_us = read_wait_us(pid, thread);
+        }
+    }
+    waits_out->count = count;
+    (void)closedir(folder);
+}
+
+/* 0 for one that was not there: all its waiting was later. */
+static uint64_t
+find_wait_us(const struct process_waits *waits, pid_t thread)
+{
+    for (size_t i = 0; i < waits->count; i++) {
+        if (waits->threads[i].thread == thread) {
+            return waits->threads[i].waited_us;
+        }
+    }
+    return 0;
+}
+
+uint64_t
+process_waits_longest_us(const struct process_waits *before, const struct process_waits *after)
+{
+    uint64_t longest_us = 0;
+
+    for (size_t i = 0; i < after->count; i++) {
+        uint64_t before_us = find_wait_us(before, after->threads[i].thread);
+        uint64_t after_us = after->threads[i].waited_us;
+
+        if (after_us > before_us + longest_us) {
+            longest_us = after_us - before_us;
+        }
+    }
+    return longest_us;
+}
+
+uint64_t
+process_waited_us(pid_t pid, const struct process_waits *before)
+{
+    struct process_waits after;
+
+    process_waits_read(pid, &after);
+    return process_waits_longest_us(before, &after);
 }
