@@ -23,6 +23,7 @@ enum {
 static const char *const with_host[] = {"--host-memory", HOST, "--eviction", "lru", NULL};
 
 static struct asking_doc docs[DOCS];
+static struct answer expected[DOCS];
 
 static struct question
 question_of(size_t index)
@@ -45,21 +46,21 @@ start_ipc_worker(const struct host *host)
 
 /* What every question is answered without any pressure. */
 static void
-ask_plainly(struct answer answers[DOCS])
+ask_plainly(void)
 {
     struct host *host = host_start(&(struct host_options){.workers = 1});
 
     for (size_t i = 0; i < DOCS; i++) {
         struct question question = question_of(i);
 
-        ask_ok(host, &question, &answers[i]);
+        ask_ok(host, &question, &expected[i]);
     }
     host_stop(&host);
 }
 
 /* Asks all of them; waits until what should be copied is. */
 static void
-ask_all(struct host *host, const struct answer expected[DOCS])
+ask_all(struct host *host)
 {
     struct answer answer;
 
@@ -72,19 +73,34 @@ ask_all(struct host *host, const struct answer expected[DOCS])
     }
 }
 
-START_TEST(a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once)
+/* A host that was asked for all: what its pool has no room for lies in the tier. */
+static struct host *
+start_full(struct host_options options)
 {
-    static struct answer expected[DOCS];
     struct host *host;
 
-    ask_plainly(expected);
-    host = host_start(
-        &(struct host_options){.workers = 1, .kv_memory = POOL, .daemon_args = with_host});
-    ask_all(host, expected);
+    ask_plainly();
+    options.kv_memory = POOL;
+    host = host_start(&options);
+    ask_all(host);
+    return host;
+}
+
+static struct host *
+start_full_and_kept(const char *const *daemon_args)
+{
+    return start_full(
+        (struct host_options){.workers = 1, .daemon_args = daemon_args, .keeps_pool = true});
+}
+
+START_TEST(a_pool_that_is_too_small_answers_the_same_and_computes_every_document_once)
+{
+    struct host *host = start_full((struct host_options){.workers = 1, .daemon_args = with_host});
+
     ck_assert_uint_eq(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
     ck_assert_uint_gt(host_counter(host, "docs_evicted"), 0);
-    ask_all(host, expected);
-    ask_all(host, expected);
+    ask_all(host);
+    ask_all(host);
     /* Whatever was not in the pool came from the host, to the last token. */
     ck_assert_uint_eq(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
     ck_assert_uint_gt(host_counter(host, "docs_loaded"), 0);
@@ -96,15 +112,10 @@ END_TEST
 
 START_TEST(two_workers_share_the_tier)
 {
-    static struct answer expected[DOCS];
-    struct host *host;
+    struct host *host = start_full((struct host_options){.workers = 2, .daemon_args = with_host});
 
-    ask_plainly(expected);
-    host = host_start(
-        &(struct host_options){.workers = 2, .kv_memory = POOL, .daemon_args = with_host});
-    ask_all(host, expected);
     host_kill_worker(host, 0);
-    ask_all(host, expected);
+    ask_all(host);
     ck_assert_uint_eq(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
     host_stop(&host);
 }
@@ -168,15 +179,10 @@ written_places(const struct process *daemon)
 
 START_TEST(memory_that_changed_is_a_miss_with_an_alarm_and_the_right_answer)
 {
-    static struct answer expected[DOCS];
-    struct host *host;
+    struct host *host = start_full((struct host_options){.workers = 1, .daemon_args = with_host});
 
-    ask_plainly(expected);
-    host = host_start(
-        &(struct host_options){.workers = 1, .kv_memory = POOL, .daemon_args = with_host});
-    ask_all(host, expected);
     spoil_memory(host_daemon(host));
-    ask_all(host, expected);
+    ask_all(host);
     ck_assert_uint_gt(host_counter(host, "loads_bad"), 0);
     ck_assert_uint_gt(host_counter(host, "tokens_built"), DOCS * DOC_TOKENS);
     ck_assert_uint_eq(host_counter(host, "host_docs_bad"), host_counter(host, "loads_bad"));
@@ -186,15 +192,9 @@ END_TEST
 
 START_TEST(the_copies_outlive_kvasird)
 {
-    static struct answer expected[DOCS];
-    struct host *host;
-    uint64_t blocks;
+    struct host *host = start_full_and_kept(with_host);
+    uint64_t blocks = host_counter(host, "host_blocks");
 
-    ask_plainly(expected);
-    host = host_start(&(struct host_options){
-        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
-    ask_all(host, expected);
-    blocks = host_counter(host, "host_blocks");
     ck_assert_uint_gt(blocks, 0);
     host_kill_worker(host, 0);
     host_kill_daemon(host);
@@ -204,7 +204,7 @@ START_TEST(the_copies_outlive_kvasird)
     host_wait_exactly(host, "host_blocks_writing",
                       0); /* which adopted one goes next, nobody knows */
     ck_assert_uint_eq(host_counter(host, "host_blocks_adopted"), blocks);
-    ask_all(host, expected);
+    ask_all(host);
     ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
     ck_assert_uint_gt(host_counter(host, "docs_loaded"), 0);
     ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);
@@ -214,19 +214,14 @@ END_TEST
 
 START_TEST(a_worker_that_lives_on_goes_on_with_the_same_memory)
 {
-    static struct answer expected[DOCS];
-    struct host *host;
+    struct host *host = start_full_and_kept(with_host);
 
-    ask_plainly(expected);
-    host = host_start(&(struct host_options){
-        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
-    ask_all(host, expected);
     for (int life = 0; life < 3; life++) {
         host_kill_daemon(host);
         host_restart_daemon(host);
         host_wait_at_least(host, "workers_ready", 1);
         host_wait_exactly(host, "host_blocks_writing", 0);
-        ask_all(host, expected);
+        ask_all(host);
         ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
         ck_assert_uint_gt(host_counter(host, "docs_loaded"), 0);
         ck_assert_uint_eq(host_counter(host, "spills_refused"), 0);
@@ -236,7 +231,7 @@ START_TEST(a_worker_that_lives_on_goes_on_with_the_same_memory)
     (void)host_add_worker(host);
     host_wait_at_least(host, "workers_ready", 1);
     host_wait_exactly(host, "host_blocks_writing", 0);
-    ask_all(host, expected);
+    ask_all(host);
     ck_assert_uint_eq(host_counter(host, "tokens_built"), 0);
     ck_assert_uint_eq(host_counter(host, "loads_bad"), 0);
     host_stop(&host);
@@ -246,20 +241,15 @@ END_TEST
 /* It would keep the memory of the old one, and with it what is forgotten from now on. */
 START_TEST(a_worker_with_the_memory_of_a_tier_that_is_no_more_starts_anew)
 {
-    static struct answer expected[DOCS];
     static const char *args[] = {"--host-memory", HOST, "--eviction", "lru", NULL};
-    struct host *host;
+    struct host *host = start_full_and_kept(args);
 
-    ask_plainly(expected);
-    host = host_start(&(struct host_options){
-        .workers = 1, .kv_memory = POOL, .daemon_args = args, .keeps_pool = true});
-    ask_all(host, expected);
     host_kill_daemon(host);
     args[1] = "24MiB";
     host_restart_daemon(host);
     ck_assert_int_eq(host_wait_worker(host, 0), 1);
     (void)host_add_worker(host);
-    ask_all(host, expected);
+    ask_all(host);
     host_wait_at_least(host, "host_blocks", 1);
     ck_assert_uint_eq(host_counter(host, "spills_refused"), 0);
     host_stop(&host);
@@ -268,20 +258,15 @@ END_TEST
 
 START_TEST(a_worker_that_came_before_the_tier_is_never_asked_for_it)
 {
-    static struct answer expected[DOCS];
     static const char *args[] = {"--host-memory", "0", "--eviction", "lru", NULL};
-    struct host *host;
+    struct host *host = start_full_and_kept(args);
 
-    ask_plainly(expected);
-    host = host_start(&(struct host_options){
-        .workers = 1, .kv_memory = POOL, .daemon_args = args, .keeps_pool = true});
-    ask_all(host, expected);
     args[1] = HOST;
     for (int life = 0; life < 2; life++) { /* the second one adopts the tier of the first */
         host_kill_daemon(host);
         host_restart_daemon(host);
         host_wait_exactly(host, "workers_ready", 1);
-        ask_all(host, expected);
+        ask_all(host);
         ck_assert_uint_eq(host_counter(host, "spills_refused"), 0);
         ck_assert_uint_eq(host_counter(host, "host_blocks"), 0);
     }
@@ -289,19 +274,25 @@ START_TEST(a_worker_that_came_before_the_tier_is_never_asked_for_it)
 }
 END_TEST
 
+struct forgets {
+    struct process *processes[DOCS];
+    size_t count;
+};
+
 /* Asks for all that the pool has to be forgotten; returns when it is found no more. */
-static void
-begin_forgets(struct host *host, struct process *forgets[DOCS], size_t *count_out)
+static struct forgets
+begin_forgets(struct host *host)
 {
     struct kvasir_options options = {.runtime_dir = host_dir(host)};
+    struct forgets forgets;
     const struct kvasir_document_info *infos;
     struct kvasir *client;
     uint64_t total;
 
     ck_assert_int_eq(kvasir_open(&options, &client), KVASIR_OK);
-    ck_assert_int_eq(kvasir_list(client, DOCS, NULL, &infos, count_out, &total), KVASIR_OK);
-    ck_assert_uint_gt(*count_out, 0);
-    for (size_t i = 0; i < *count_out; i++) {
+    ck_assert_int_eq(kvasir_list(client, DOCS, NULL, &infos, &forgets.count, &total), KVASIR_OK);
+    ck_assert_uint_gt(forgets.count, 0);
+    for (size_t i = 0; i < forgets.count; i++) {
         char key[2 * KVASIR_KEY_BYTES + 1];
         const char *const args[] = {"docs", "forget", "--runtime-dir", host_dir(host), "--yes",
                                     key,    NULL};
@@ -309,37 +300,38 @@ begin_forgets(struct host *host, struct process *forgets[DOCS], size_t *count_ou
         for (size_t k = 0; k < KVASIR_KEY_BYTES; k++) {
             (void)snprintf(key + 2 * k, 3, "%02x", infos[i].key[k]);
         }
-        forgets[i] = process_start_piped("./kvasirctl", args, NULL);
+        forgets.processes[i] = process_start_piped("./kvasirctl", args, NULL);
     }
     kvasir_close(&client);
     host_wait_exactly(host, "documents", 0);
     host_wait_exactly(host, "host_documents", 0); /* those in the tier alone are listed, too */
+    return forgets;
+}
+
+static void
+end_forgets(struct forgets *forgets)
+{
+    while (forgets->count > 0) {
+        process_destroy(&forgets->processes[--forgets->count]);
+    }
 }
 
 START_TEST(what_was_forgotten_and_not_yet_erased_there_is_zeros_after_a_restart)
 {
-    static struct answer expected[DOCS];
-    struct process *forgets[DOCS];
-    struct host *host;
-    size_t count;
+    struct host *host = start_full_and_kept(with_host);
 
-    ask_plainly(expected);
-    host = host_start(&(struct host_options){
-        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
-    ask_all(host, expected);
     ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
     process_signal(host_worker(host, 0), SIGSTOP); /* so it erases nothing */
-    begin_forgets(host, forgets, &count);
+    struct forgets forgets = begin_forgets(host);
+
     ck_assert_uint_gt(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
     host_kill_worker(host, 0);
     host_kill_daemon(host);
     host_restart_daemon(host);
     ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
-    for (size_t i = 0; i < count; i++) {
-        process_destroy(&forgets[i]);
-    }
+    end_forgets(&forgets);
     (void)host_add_worker(host);
-    ask_all(host, expected);
+    ask_all(host);
     host_stop(&host);
 }
 END_TEST
@@ -347,20 +339,14 @@ END_TEST
 /* The first worker was asked for it, and dies with kvasird; the other one was not. */
 START_TEST(a_worker_that_lives_on_erases_what_was_forgotten_before_the_restart)
 {
-    static struct answer expected[DOCS];
-    struct process *forgets[DOCS];
-    struct host *host;
-    size_t count;
+    struct host *host = start_full_and_kept(with_host);
 
-    ask_plainly(expected);
-    host = host_start(&(struct host_options){
-        .workers = 1, .kv_memory = POOL, .daemon_args = with_host, .keeps_pool = true});
-    ask_all(host, expected);
     (void)host_add_worker(host);
     host_wait_exactly(host, "workers_ready", 2);
     process_signal(host_worker(host, 0), SIGSTOP);
     process_signal(host_worker(host, 1), SIGSTOP);
-    begin_forgets(host, forgets, &count);
+    struct forgets forgets = begin_forgets(host);
+
     host_kill_daemon(host);
     host_kill_worker(host, 0);
     host_restart_daemon(host);
@@ -368,40 +354,36 @@ START_TEST(a_worker_that_lives_on_erases_what_was_forgotten_before_the_restart)
     host_wait_exactly(host, "workers_ready", 1);
     host_wait_exactly(host, "docs_being_forgotten", 0);
     ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
-    for (size_t i = 0; i < count; i++) {
-        process_destroy(&forgets[i]);
-    }
-    ask_all(host, expected);
+    end_forgets(&forgets);
+    ask_all(host);
     host_stop(&host);
 }
 END_TEST
 
 START_TEST(and_after_the_pool_was_lost_with_its_last_worker)
 {
-    static struct answer expected[DOCS];
-    struct process *forgets[DOCS];
     struct host *host;
-    size_t count;
 
-    ask_plainly(expected);
+    ask_plainly();
     host = host_start(&(struct host_options){.kv_memory = POOL, .daemon_args = with_host});
     struct process *worker = start_ipc_worker(host);
 
-    ask_all(host, expected);
+    ask_all(host);
     process_signal(worker, SIGSTOP);
-    begin_forgets(host, forgets, &count);
+    struct forgets forgets = begin_forgets(host);
+
     process_signal(worker, SIGKILL);
     ck_assert_int_eq(process_wait(worker), 128 + SIGKILL);
     process_destroy(&worker);
     host_wait_exactly(host, "workers_ready", 0);
     worker = start_ipc_worker(host);
-    for (size_t i = 0; i < count; i++) {
-        ck_assert_ptr_nonnull(strstr(process_output(forgets[i]), "erased"));
-        ck_assert_int_eq(process_wait(forgets[i]), 0);
-        process_destroy(&forgets[i]);
+    for (size_t i = 0; i < forgets.count; i++) {
+        ck_assert_ptr_nonnull(strstr(process_output(forgets.processes[i]), "erased"));
+        ck_assert_int_eq(process_wait(forgets.processes[i]), 0);
     }
+    end_forgets(&forgets);
     ck_assert_uint_eq(written_places(host_daemon(host)), host_counter(host, "host_blocks"));
-    ask_all(host, expected);
+    ask_all(host);
     process_stop(&worker);
     host_stop(&host);
 }
