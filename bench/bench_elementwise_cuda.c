@@ -7,11 +7,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include <cuda_runtime.h>
 
+#include "bench/device_memory.h"
 #include "bench/embed_forms.h"
 #include "bench/rmsnorm_forms.h"
 #include "bench/wall_clock.h"
@@ -29,43 +28,6 @@ static double copy_gbs;
 static char *big, *table; /* random bf16 */
 static void *row_block, *row_slot, *row_pos, *ids, *inv_freq;
 static uint32_t T;
-
-static void *
-device(const void *host, size_t bytes)
-{
-    void *memory;
-
-    MUST(gpu->alloc(gpu, bytes, &memory));
-    if (host != NULL) {
-        MUST(gpu->upload(gpu, memory, host, bytes));
-    }
-    MUST(gpu->finish(gpu));
-    return memory;
-}
-
-static void *
-random_bf16(size_t count)
-{
-    const size_t piece = (size_t)1 << 22;
-    uint16_t *host = malloc(piece * 2);
-    char *memory = device(NULL, count * 2);
-    uint32_t x = 1;
-
-    for (size_t i = 0; i < piece; i++) {
-        float v = (float)((int)((x = x * 1664525u + 1013904223u) >> 24) - 128) / 64.0f;
-        uint32_t bits;
-
-        memcpy(&bits, &v, sizeof(bits));
-        host[i] = (uint16_t)(bits >> 16);
-    }
-    for (size_t at = 0; at < count; at += piece) {
-        MUST(
-            gpu->upload(gpu, memory + at * 2, host, (count - at < piece ? count - at : piece) * 2));
-    }
-    MUST(gpu->finish(gpu));
-    free(host);
-    return memory;
-}
 
 static const size_t SET_BYTES = (size_t)T_MAX * 3 * 14336 * 2; /* what one call touches, at most */
 
@@ -193,13 +155,13 @@ prepare(void)
     for (uint32_t i = 0; i < D / 2; i++) {
         frequency[i] = pow(500000.0, -2.0 * i / D);
     }
-    row_block = device(block, sizeof(block));
-    row_slot = device(slot, sizeof(slot));
-    row_pos = device(pos, sizeof(pos));
-    ids = device(id, sizeof(id));
-    inv_freq = device(frequency, sizeof(frequency));
-    big = random_bf16(SETS * SET_BYTES / 2);
-    table = random_bf16((size_t)V * C);
+    row_block = device(gpu, block, sizeof(block));
+    row_slot = device(gpu, slot, sizeof(slot));
+    row_pos = device(gpu, pos, sizeof(pos));
+    ids = device(gpu, id, sizeof(id));
+    inv_freq = device(gpu, frequency, sizeof(frequency));
+    big = random_bf16(gpu, SETS * SET_BYTES / 2);
+    table = random_bf16(gpu, (size_t)V * C);
 }
 
 static void

@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/device_memory.h"
 #include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
@@ -104,49 +104,6 @@ median(double *values)
 {
     qsort(values, ROUNDS, sizeof(values[0]), by_value);
     return values[ROUNDS / 2];
-}
-
-static void *
-device(struct ops *ops, const void *host, size_t bytes)
-{
-    void *memory;
-
-    MUST(ops->alloc(ops, bytes, &memory));
-    if (host != NULL) {
-        MUST(ops->upload(ops, memory, host, bytes));
-    }
-    MUST(ops->finish(ops));
-    return memory;
-}
-
-static uint16_t
-to_bf16(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)(bits >> 16);
-}
-
-/* Random bf16 in [-2, 2): zeros would make the tensor cores faster than they are. */
-static void *
-random_bf16(struct ops *ops, size_t count)
-{
-    const size_t piece = (size_t)1 << 22;
-    uint16_t *host = malloc(piece * 2);
-    char *memory = device(ops, NULL, count * 2);
-    uint32_t x = 1;
-
-    for (size_t i = 0; i < piece; i++) {
-        host[i] = to_bf16((float)((int)((x = x * 1664525u + 1013904223u) >> 24) - 128) / 64.0f);
-    }
-    for (size_t at = 0; at < count; at += piece) {
-        MUST(
-            ops->upload(ops, memory + at * 2, host, (count - at < piece ? count - at : piece) * 2));
-    }
-    MUST(ops->finish(ops));
-    free(host);
-    return memory;
 }
 
 static void

@@ -12,6 +12,7 @@
 
 #include <cuda_runtime.h>
 
+#include "bench/device_memory.h"
 #include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
@@ -34,43 +35,6 @@ struct scene {
     uint32_t *ids;
     void *kv, *d_seqs, *d_segs, *d_ids, *d_inv_freq, *q, *out;
 };
-
-static void *
-device(const void *host, size_t bytes)
-{
-    void *memory;
-
-    MUST(gpu->alloc(gpu, bytes, &memory));
-    if (host != NULL) {
-        MUST(gpu->upload(gpu, memory, host, bytes));
-        MUST(gpu->finish(gpu));
-    }
-    return memory;
-}
-
-/* Random bf16 in [-2, 2): zeros would make the tensor cores faster than they are. */
-static void *
-random_bf16(size_t count)
-{
-    const size_t piece = 1 << 22;
-    uint16_t *host = malloc(piece * 2);
-    char *memory = device(NULL, count * 2);
-    uint32_t x = 1;
-
-    for (size_t i = 0; i < piece; i++) {
-        float v = (float)((int)((x = x * 1664525u + 1013904223u) >> 24) - 128) / 64.0f;
-        uint32_t bits;
-        memcpy(&bits, &v, 4);
-        host[i] = (uint16_t)(bits >> 16);
-    }
-    for (size_t at = 0; at < count; at += piece) {
-        size_t n = count - at < piece ? count - at : piece;
-        MUST(gpu->upload(gpu, memory + at * 2, host, n * 2));
-    }
-    MUST(gpu->finish(gpu));
-    free(host);
-    return memory;
-}
 
 typedef void (*bench_fn)(void *arg, uint32_t layer);
 
@@ -139,11 +103,11 @@ begin(struct scene *s, void *kv, uint32_t n_blocks, void *d_inv_freq)
 static void
 prepare(struct scene *s, bool is_decode)
 {
-    s->d_seqs = device(s->seqs, sizeof(s->seqs));
-    s->d_segs = device(s->segs, sizeof(s->segs));
-    s->d_ids = device(s->ids, s->n_ids * 4);
-    s->q = random_bf16((size_t)s->n_rows * H * D);
-    s->out = device(NULL, (size_t)s->n_rows * H * D * 2);
+    s->d_seqs = device(gpu, s->seqs, sizeof(s->seqs));
+    s->d_segs = device(gpu, s->segs, sizeof(s->segs));
+    s->d_ids = device(gpu, s->ids, s->n_ids * 4);
+    s->q = random_bf16(gpu, (size_t)s->n_rows * H * D);
+    s->out = device(gpu, NULL, (size_t)s->n_rows * H * D * 2);
     MUST(gpu->begin_step(gpu, (struct attn_step){.segs = s->segs,
                                                  .block_ids = s->ids,
                                                  .prefill = is_decode ? NULL : s->seqs,
@@ -254,9 +218,9 @@ static void
 bench_gemm(const char *name, uint32_t N, uint32_t K)
 {
     static const uint32_t Ms[] = {1, 8, 32, 128, 512, 4096};
-    struct product p = {random_bf16((size_t)4096 * K),
-                        random_bf16((size_t)LAYERS * N * K),
-                        device(NULL, (size_t)4096 * N * 2),
+    struct product p = {random_bf16(gpu, (size_t)4096 * K),
+                        random_bf16(gpu, (size_t)LAYERS * N * K),
+                        device(gpu, NULL, (size_t)4096 * N * 2),
                         0,
                         N,
                         K};
@@ -277,7 +241,7 @@ static void
 measure_copy(void)
 {
     const size_t bytes = (size_t)4 << 30;
-    char *a = device(NULL, bytes), *b = device(NULL, bytes);
+    char *a = device(gpu, NULL, bytes), *b = device(gpu, NULL, bytes);
     double best = 0;
 
     for (int i = 0; i < 6; i++) {
@@ -313,9 +277,9 @@ main(void)
     for (int i = 0; i < 64; i++) {
         inv_freq[i] = pow(500000.0, -2.0 * i / 128);
     }
-    void *d_inv_freq = device(inv_freq, sizeof(inv_freq));
+    void *d_inv_freq = device(gpu, inv_freq, sizeof(inv_freq));
     struct kv_layout layout = {P, LAYERS, Hkv, D, KV_BF16, KV_LAYOUT_CK8};
-    void *kv = random_bf16(kv_layout_block_bytes(&layout) / 2 * n_blocks);
+    void *kv = random_bf16(gpu, kv_layout_block_bytes(&layout) / 2 * n_blocks);
 
 #define SCENE(fn, ...)                                                                             \
     do {                                                                                           \

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cuda_runtime.h>
 
+#include "bench/device_memory.h"
 #include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
@@ -89,19 +89,6 @@ time_us(void (*run)(uint32_t n), uint32_t n)
     return us[ROUNDS / 2];
 }
 
-static void *
-device(const void *host, size_t bytes)
-{
-    void *memory;
-
-    MUST(gpu->alloc(gpu, bytes, &memory));
-    if (host != NULL) {
-        MUST(gpu->upload(gpu, memory, host, bytes));
-        MUST(gpu->finish(gpu));
-    }
-    return memory;
-}
-
 static void
 prepare(void)
 {
@@ -113,12 +100,12 @@ prepare(void)
         full[i] = layout.P;
     }
     block_bytes = kv_layout_block_bytes(&layout);
-    kv = device(NULL, BLOCKS * block_bytes);
-    blocks = device(list, sizeof(list));
-    twins = device(other, sizeof(other));
-    tokens = device(full, sizeof(full));
-    sums = device(NULL, BLOCKS * sizeof(sums[0]));
-    diff = device(NULL, BLOCKS * sizeof(diff[0]));
+    kv = device(gpu, NULL, BLOCKS * block_bytes);
+    blocks = device(gpu, list, sizeof(list));
+    twins = device(gpu, other, sizeof(other));
+    tokens = device(gpu, full, sizeof(full));
+    sums = device(gpu, NULL, BLOCKS * sizeof(sums[0]));
+    diff = device(gpu, NULL, BLOCKS * sizeof(diff[0]));
 }
 
 int
