@@ -56,7 +56,7 @@ assert_all_hit(const struct answer *warm, const struct answer *answer)
 
 #define WORKERS_MAX 2
 
-/* What we and the workers had waited for processors before the daemon starts, which then has not. */
+/* What we and the workers had waited for processors when the daemon starts; it has not waited. */
 struct waits {
     struct process_waits ours, workers[WORKERS_MAX];
 };
