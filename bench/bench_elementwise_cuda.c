@@ -11,8 +11,6 @@
 #include <cuda_runtime.h>
 
 #include "bench/device_memory.h"
-#include "bench/embed_forms.h"
-#include "bench/rmsnorm_forms.h"
 #include "bench/wall_clock.h"
 #include "kernels/ops.h"
 #include "kernels/ops_cuda.h"
@@ -173,48 +171,6 @@ say(const char *name, double row_bytes, double us)
            gbs / copy_gbs * 100);
 }
 
-/* Forms in turns, each right or not timed; with T - 1 rows too, which are odd. */
-static void
-compare_rmsnorms(void)
-{
-    struct rmsnorm_args sets[SETS];
-    double us;
-
-    for (uint32_t i = 0; i < SETS; i++) {
-        sets[i] = rmsnorm_set(i, true);
-    }
-    for (uint32_t form = 0; form < RMSNORM_FORMS; form++) {
-        struct rmsnorm_args odd = sets[0];
-
-        odd.T = T - 1;
-        MUST(rmsnorm_form_check(form, sets[0]));
-        MUST(rmsnorm_form_check(form, odd));
-        MUST(rmsnorm_form_time(form, sets, SETS, &us));
-        say(rmsnorm_form_name(form), kinds[0].row_bytes, us);
-    }
-}
-
-static void
-compare_embeds(void)
-{
-    struct embed_args sets[SETS];
-    double us;
-
-    for (uint32_t i = 0; i < SETS; i++) {
-        sets[i] =
-            (struct embed_args){.table = table, .ids = ids, .out = set(i), .T = T, .C = C, .V = V};
-    }
-    for (uint32_t form = 0; form < EMBED_FORMS; form++) {
-        struct embed_args odd = sets[0];
-
-        odd.T = T - 1;
-        MUST(embed_form_check(form, sets[0], set(1)));
-        MUST(embed_form_check(form, odd, set(1)));
-        MUST(embed_form_time(form, sets, SETS, &us));
-        say(embed_form_name(form), kinds[4].row_bytes, us);
-    }
-}
-
 int
 main(void)
 {
@@ -235,14 +191,6 @@ main(void)
             T = rows[i];
             say(kinds[kind].name, kinds[kind].row_bytes, time_us(kind));
         }
-    }
-    for (int i = 0; i < 6; i++) {
-        T = rows[i % 3];
-        compare_rmsnorms();
-    }
-    for (int i = 0; i < 6; i++) {
-        T = rows[i % 3];
-        compare_embeds();
     }
     ops_destroy(&gpu);
     return 0;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // rmsnorm on a device: residual add and norm in one pass.
 //
-// Bound by bytes: x read and written, delta read, out written: 8 C bytes a row (6 without delta).
-// Split: one CTA a row, without delta two; each thread keeps its 16-byte pieces of the row in
-// registers between the two passes (sum of squares, scale), so x is read once.  Without delta there
-// is half as much to wait for, so a thread takes four times as many pieces.  How a row is summed
+// Bound by bytes: x read and written, delta read, out written: 8 C bytes a row (4 without delta).
+// Split: a CTA takes one row while a wave of CTAs has room for all of them, two rows above: one
+// starts sooner, two have twice the bytes on their way.  Each thread keeps its 16-byte pieces of a
+// row in registers between the two passes (sum of squares, scale), so x is read once; all of them
+// are asked for before the first is stored.  It has one piece of a row; four without delta, where
+// there is half as much to wait for, and of rows wider than the largest CTA.  So how a row is summed
 // depends on C and on delta alone, never on T.
 // Numerics: the sum x + delta is rounded to bf16 first (it is the residual stream that the next
 // layer reads), then squared and summed in float32.
@@ -16,7 +18,8 @@
 namespace {
 
 constexpr int kThreadsMax = 512;
-constexpr int kPieces = 4; // 16-byte pieces a thread: C up to 512 * 4 * 8 = 16384
+constexpr int kPiecesMax = 4;       // of 16 bytes, a thread: C up to 512 * 4 * 8 = 16384
+constexpr uint32_t kAloneMax = 512; // rows of a CTA each: four on each of 132 multiprocessors
 
 template <int kRows>
 __device__ __forceinline__ void
@@ -45,11 +48,18 @@ block_sums(float (&x)[kRows])
     }
 }
 
-__device__ __forceinline__ float
-add_and_square(uint32_t &x, uint32_t delta)
+__device__ __forceinline__ uint32_t
+add(uint32_t x, uint32_t delta)
 {
-    x = pack_bf16(bf16_lo(x) + bf16_lo(delta), bf16_hi(x) + bf16_hi(delta));
-    return bf16_lo(x) * bf16_lo(x) + bf16_hi(x) * bf16_hi(x);
+    return pack_bf16(bf16_lo(x) + bf16_lo(delta), bf16_hi(x) + bf16_hi(delta));
+}
+
+// Not as x * x + y * y, where the compiler chooses which product is rounded, and may choose
+// otherwise for two rows than for one.
+__device__ __forceinline__ float
+square(uint32_t x)
+{
+    return fmaf(bf16_lo(x), bf16_lo(x), __fmul_rn(bf16_hi(x), bf16_hi(x)));
 }
 
 __device__ __forceinline__ uint32_t
@@ -58,7 +68,7 @@ scale(uint32_t x, uint32_t weight, float factor)
     return pack_bf16(bf16_lo(x) * factor * bf16_lo(weight), bf16_hi(x) * factor * bf16_hi(weight));
 }
 
-template <bool kHasDelta, int kRows>
+template <bool kHasDelta, int kRows, int kPieces>
 __global__ __launch_bounds__(kThreadsMax) void rmsnorm_kernel(
     const __grid_constant__ rmsnorm_args args)
 {
@@ -68,72 +78,73 @@ __global__ __launch_bounds__(kThreadsMax) void rmsnorm_kernel(
     const uint4 *delta = (const uint4 *)args.delta + (size_t)row * n;
     const uint4 *weight = (const uint4 *)args.weight;
     uint4 *out = (uint4 *)args.out + (size_t)row * n;
-    uint4 r_x[kRows][kPieces];
-    uint4 r_w[kPieces];
+    uint4 r_x[kRows][kPieces], r_delta[kRows][kPieces], r_w[kPieces];
     float sum[kRows] = {};
 
     let_next_start();
 #pragma unroll
     for (int k = 0; k < kPieces; k++) {
-        uint32_t i = threadIdx.x + k * blockDim.x;
+        const uint32_t i = threadIdx.x + k * blockDim.x;
+
         if (i < n) {
             r_w[k] = __ldg(weight + i);
         }
     }
     wait_for_previous();
-    if (!kHasDelta) { // all at once: below, each waits for what it adds
 #pragma unroll
-        for (int j = 0; j < kRows * kPieces; j++) {
-            const uint32_t i = threadIdx.x + j % kPieces * blockDim.x;
+    for (int j = 0; j < kRows * kPieces; j++) {
+        const int r = j / kPieces, k = j % kPieces;
+        const uint32_t i = threadIdx.x + k * blockDim.x;
 
-            if (i < n && row + j / kPieces < args.T) {
-                r_x[j / kPieces][j % kPieces] = x[j / kPieces * n + i];
+        if (i < n && row + r < args.T) {
+            r_x[r][k] = x[r * n + i];
+            if (kHasDelta) {
+                r_delta[r][k] = delta[r * n + i];
             }
         }
     }
 #pragma unroll
     for (int j = 0; j < kRows * kPieces; j++) {
-        const int r = j / kPieces;
-        const uint32_t i = threadIdx.x + j % kPieces * blockDim.x;
-        uint4 &p = r_x[r][j % kPieces];
+        const int r = j / kPieces, k = j % kPieces;
+        const uint32_t i = threadIdx.x + k * blockDim.x;
+        uint4 &p = r_x[r][k];
 
         if (i < n && row + r < args.T) {
-            uint4 d = kHasDelta ? delta[r * n + i] : make_uint4(0, 0, 0, 0);
-            p = kHasDelta ? x[r * n + i] : p;
-            sum[r] += add_and_square(p.x, d.x) + add_and_square(p.y, d.y) + add_and_square(p.z, d.z)
-                      + add_and_square(p.w, d.w);
             if (kHasDelta) {
+                const uint4 d = r_delta[r][k];
+
+                p = make_uint4(add(p.x, d.x), add(p.y, d.y), add(p.z, d.z), add(p.w, d.w));
                 x[r * n + i] = p;
             }
+            sum[r] += square(p.x) + square(p.y) + square(p.z) + square(p.w);
         }
     }
     block_sums(sum);
 #pragma unroll
-    for (int r = 0; r < kRows; r++) {
+    for (int j = 0; j < kRows * kPieces; j++) {
+        const int r = j / kPieces, k = j % kPieces;
+        const uint32_t i = threadIdx.x + k * blockDim.x;
+        const uint4 w = r_w[k], p = r_x[r][k];
         const float factor = rsqrtf(sum[r] / args.C + args.eps);
 
-#pragma unroll
-        for (int k = 0; k < kPieces; k++) {
-            const uint32_t i = threadIdx.x + k * blockDim.x;
-            const uint4 w = r_w[k], p = r_x[r][k];
-
-            if (i < n && row + r < args.T) {
-                out[r * n + i] = make_uint4(scale(p.x, w.x, factor), scale(p.y, w.y, factor),
-                                            scale(p.z, w.z, factor), scale(p.w, w.w, factor));
-            }
+        if (i < n && row + r < args.T) {
+            out[r * n + i] = make_uint4(scale(p.x, w.x, factor), scale(p.y, w.y, factor),
+                                        scale(p.z, w.z, factor), scale(p.w, w.w, factor));
         }
     }
 }
 
-template <bool kHasDelta, int kRows>
+template <bool kHasDelta, int kPieces>
 enum status
 launch(const rmsnorm_args &args, cudaStream_t stream)
 {
-    const uint32_t each = kHasDelta ? 1 : kPieces;
-    const uint32_t threads = ((args.C / 8 + each - 1) / each + 31) / 32 * 32;
+    const uint32_t each = (args.C / 8 + kPieces - 1) / kPieces;
+    const uint32_t threads = (each + 31) / 32 * 32;
 
-    return launch_early(rmsnorm_kernel<kHasDelta, kRows>, dim3((args.T + kRows - 1) / kRows),
-                        threads > kThreadsMax ? kThreadsMax : threads, 0, stream, args);
+    return args.T <= kAloneMax ? launch_early(rmsnorm_kernel<kHasDelta, 1, kPieces>, dim3(args.T),
+                                              threads, 0, stream, args)
+                               : launch_early(rmsnorm_kernel<kHasDelta, 2, kPieces>,
+                                              dim3((args.T + 1) / 2), threads, 0, stream, args);
 }
 
 } // namespace
@@ -141,13 +152,16 @@ launch(const rmsnorm_args &args, cudaStream_t stream)
 extern "C" enum status
 rmsnorm_cuda(struct rmsnorm_args args, void *stream)
 {
-    if (args.C == 0 || args.C % 8 != 0 || args.C > 8u * kThreadsMax * kPieces) {
+    if (args.C == 0 || args.C % 8 != 0 || args.C > 8u * kThreadsMax * kPiecesMax) {
         return ERR(ST_INVALID, "rmsnorm: width %u, must be a multiple of 8 up to %d", args.C,
-                   8 * kThreadsMax * kPieces);
+                   8 * kThreadsMax * kPiecesMax);
     }
     if (args.T == 0) {
         return ST_OK;
     }
-    return args.delta != NULL ? launch<true, 1>(args, (cudaStream_t)stream)
-                              : launch<false, 2>(args, (cudaStream_t)stream);
+    if (args.delta == NULL) {
+        return launch<false, kPiecesMax>(args, (cudaStream_t)stream);
+    }
+    return args.C <= 8u * kThreadsMax ? launch<true, 1>(args, (cudaStream_t)stream)
+                                      : launch<true, kPiecesMax>(args, (cudaStream_t)stream);
 }

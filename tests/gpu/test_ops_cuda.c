@@ -17,9 +17,11 @@
 
 START_TEST(rmsnorm_adds_and_normalises_as_its_twin)
 {
-    const uint32_t shapes[][2] = {{1, 64}, {3, 576}, {5, 1048}, {17, 4096}, {2, 16384}};
+    /* Small ones first: one row, of one piece; two rows a CTA, a last one alone; the widest. */
+    const uint32_t shapes[][2] = {{1, 8},    {3, 576},   {515, 72},   {2, 16384},   {1, 64},
+                                  {5, 1048}, {17, 4096}, {512, 4104}, {1026, 4096}, {515, 16384}};
 
-    for (size_t i = 0; i < gpu_cases(2, sizeof(shapes) / sizeof(shapes[0])); i++) {
+    for (size_t i = 0; i < gpu_cases(4, sizeof(shapes) / sizeof(shapes[0])); i++) {
         for (int has_delta = 0; has_delta < 2; has_delta++) {
             uint32_t T = shapes[i][0], C = shapes[i][1];
             struct tensor x = tensor_new((size_t)T * C, true);
@@ -42,6 +44,67 @@ START_TEST(rmsnorm_adds_and_normalises_as_its_twin)
             tensor_free(&weight);
             tensor_free(&out);
         }
+    }
+}
+END_TEST
+
+static void
+read_row(const void *x, uint32_t row, uint32_t C, uint16_t *row_out)
+{
+    CHECK_OK(gpu->download(gpu, row_out, (const uint16_t *)x + (size_t)row * C, C * 2));
+    CHECK_OK(gpu->finish(gpu));
+}
+
+/* args.T rows are normed, then this one, as it was before, alone: the bytes are the same. */
+static void
+check_row_alone(struct rmsnorm_args args, uint32_t row)
+{
+    const size_t bytes = (size_t)args.C * 2, at = row * bytes;
+    uint16_t *got[3]; /* x as it was; x and out in company; x and out alone */
+
+    for (int i = 0; i < 3; i++) {
+        got[i] = malloc(2 * bytes);
+    }
+    read_row(args.x, row, args.C, got[0]);
+    CHECK_OK(gpu->rmsnorm(gpu, args));
+    read_row(args.x, row, args.C, got[1]);
+    read_row(args.out, row, args.C, got[1] + args.C);
+    args.x = (char *)args.x + at;
+    args.delta = args.delta != NULL ? (const char *)args.delta + at : NULL;
+    args.out = (char *)args.out + at;
+    args.T = 1;
+    CHECK_OK(gpu->upload(gpu, args.x, got[0], bytes));
+    CHECK_OK(gpu->rmsnorm(gpu, args));
+    read_row(args.x, 0, args.C, got[2]);
+    read_row(args.out, 0, args.C, got[2] + args.C);
+    ck_assert_msg(memcmp(got[1], got[2], 2 * bytes) == 0, "row %u of width %u", row, args.C);
+    for (int i = 0; i < 3; i++) {
+        free(got[i]);
+    }
+}
+
+START_TEST(a_row_is_normed_to_the_same_bits_in_any_company)
+{
+    const uint32_t T = 515, widths[] = {8, 576, 4096, 4104, 16384};
+
+    for (size_t i = 0; i < gpu_cases(1, sizeof(widths) / sizeof(widths[0])); i++) {
+        const size_t count = (size_t)T * widths[i];
+        struct tensor x = tensor_new(count, true), delta = tensor_new(count, true);
+        struct tensor weight = tensor_new(widths[i], true), out = tensor_new(count, false);
+
+        for (uint32_t row = 0; row < T; row += 257) {
+            const void *deltas[] = {delta.device, NULL};
+
+            for (int k = 0; k < 2; k++) {
+                check_row_alone((struct rmsnorm_args){x.device, deltas[k], weight.device,
+                                                      out.device, T, widths[i], 1e-5f},
+                                row);
+            }
+        }
+        tensor_free(&x);
+        tensor_free(&delta);
+        tensor_free(&weight);
+        tensor_free(&out);
     }
 }
 END_TEST
@@ -555,8 +618,8 @@ START_TEST(copies_of_any_size_and_place_arrive_whole_and_in_order)
 END_TEST
 
 GPU_MAIN("ops_cuda", gpu_open(), copies_of_any_size_and_place_arrive_whole_and_in_order,
-         rmsnorm_adds_and_normalises_as_its_twin, swiglu_and_embed_equal_their_twins,
-         gemm_equals_its_twin_for_every_bucket,
+         rmsnorm_adds_and_normalises_as_its_twin, a_row_is_normed_to_the_same_bits_in_any_company,
+         swiglu_and_embed_equal_their_twins, gemm_equals_its_twin_for_every_bucket,
          few_rows_equal_their_twin_and_keep_their_bits_in_any_company,
          rope_append_writes_what_its_twin_writes, rope_copy_writes_what_its_twin_writes,
          sampling_agrees_with_its_twin,
