@@ -4,10 +4,10 @@
 // Bound by bytes: x read and written, delta read, out written: 8 C bytes a row (4 without delta).
 // Split: a CTA takes one row while a wave of CTAs has room for all of them, two rows above: one
 // starts sooner, two have twice the bytes on their way.  Each thread keeps its 16-byte pieces of a
-// row in registers between the two passes (sum of squares, scale), so x is read once; all of them
-// are asked for before the first is stored.  It has one piece of a row; four without delta, where
-// there is half as much to wait for, and of rows wider than the largest CTA.  So how a row is summed
-// depends on C and on delta alone, never on T.
+// row in registers between the two passes (sum of squares, scale), so x is read once; all are asked
+// for before the first is stored.  It has one piece of a row; four without delta, where there is
+// half as much to wait for, and of rows wider than the largest CTA.  So how a row is summed depends
+// on C and on delta alone, never on T.
 // Numerics: the sum x + delta is rounded to bf16 first (it is the residual stream that the next
 // layer reads), then squared and summed in float32.
 #include "kernels/rmsnorm.h"
