@@ -9,7 +9,7 @@
 #include "kvasir/v1/health.pb-c.h"
 #include "proto/endpoints.h"
 
-/* Bounds and counts on one line, without the empty ends. */
+/* A bound and its count a line, without the empty ends. */
 static void
 print_histogram(const Kvasir__V1__Histogram *histogram)
 {
@@ -27,7 +27,7 @@ print_histogram(const Kvasir__V1__Histogram *histogram)
     printf("\n%s: %s\n", histogram->name, histogram->help);
     for (size_t i = first; i < end; i++) {
         if (i < histogram->n_bounds) {
-            printf("  <= %.0f: %llu\n", histogram->bounds[i],
+            printf("  <= %g: %llu\n", histogram->bounds[i],
                    (unsigned long long)histogram->counts[i]);
         } else {
             printf("  more: %llu\n", (unsigned long long)histogram->counts[i]);

@@ -3,11 +3,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <zmq.h>
 
@@ -93,6 +95,20 @@ dealer_next_event(struct dealer *dealer)
     }
     frames_close(&frames);
     return event;
+}
+
+enum status
+dealer_unreachable(const struct dealer *dealer)
+{
+    const char *path = strncmp(dealer->url, "ipc://", 6) == 0 ? dealer->url + 6 : NULL;
+
+    if (path != NULL && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0 && errno == EACCES) {
+        return ERR(ST_UNAVAILABLE,
+                   "%s: permission denied: who may use kvasird is in the group of its runtime "
+                   "directory",
+                   path);
+    }
+    return ERR(ST_UNAVAILABLE, "no kvasird at %s", dealer->url);
 }
 
 bool

@@ -45,6 +45,10 @@ void dealer_close(struct dealer *dealer);
  * that nobody listens. */
 int dealer_next_event(struct dealer *dealer);
 
+/* The failure to tell of when nobody was reached: kvasird is not there, or we may not go to its
+ * socket.  ST_UNAVAILABLE, always. */
+enum status dealer_unreachable(const struct dealer *dealer);
+
 /* Whether the other side has closed.  The kernel knows at once; the monitor learns it only when
  * libzmq's thread has run, and until then a request would be sent to nobody.  Should the number
  * have become another file's by now, then the event is there, so look for it afterwards. */

@@ -150,16 +150,20 @@ print_what_if(const struct cli_args *args, struct rpc *rpc, const ProtobufCMessa
     return ctl_print_rows(args, reply, "points", CTL_POINT_COLUMNS);
 }
 
-static size_t
-split_policies(char *text, char *policies[WHATIF_POLICIES_MAX])
+static enum status
+split_policies(char *text, char *policies[WHATIF_POLICIES_MAX], size_t *count_out)
 {
     size_t count = 0;
     char *word;
 
-    while ((word = strsep(&text, ",")) != NULL && count < WHATIF_POLICIES_MAX) {
+    while ((word = strsep(&text, ",")) != NULL) {
+        if (count == WHATIF_POLICIES_MAX) {
+            return ERR(ST_INVALID, "policy: more than %d", WHATIF_POLICIES_MAX);
+        }
         policies[count++] = word;
     }
-    return count;
+    *count_out = count;
+    return ST_OK;
 }
 
 static int
@@ -175,7 +179,9 @@ run_what_if(const struct cli_args *args)
     }
     if (names != NULL) {
         (void)snprintf(text, sizeof(text), "%s", names);
-        request.n_policies = split_policies(text, policies);
+        if (split_policies(text, policies, &request.n_policies) != ST_OK) {
+            return ctl_bad_input(args);
+        }
     }
     request.kv_memory = sizes;
     request.policies = policies;

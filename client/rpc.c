@@ -74,7 +74,7 @@ wait_connected(struct rpc *rpc)
             return ERR(ST_UNAVAILABLE, "kvasird at %s does not know our key", rpc->dealer.url);
         }
         if (event != 0 && event != ZMQ_EVENT_CONNECTED) {
-            return ERR(ST_UNAVAILABLE, "no kvasird at %s", rpc->dealer.url);
+            return dealer_unreachable(&rpc->dealer);
         }
     }
 }

@@ -69,4 +69,16 @@ list_unlink(struct list_node *node)
     list_init(node);
 }
 
+/* Moves all nodes of one list to the end of another. */
+static inline void
+list_move_all(struct list_node *from, struct list_node *to)
+{
+    while (!list_is_empty(from)) {
+        struct list_node *node = from->next;
+
+        list_unlink(node);
+        list_push_back(to, node);
+    }
+}
+
 #endif

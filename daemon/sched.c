@@ -440,6 +440,17 @@ sched_cancel(struct sched *sched, uint64_t now_us, uint64_t id, bool is_client_g
     return is_open;
 }
 
+static const char *
+why_late(const struct sched *sched, const struct session *session)
+{
+    if (session->state != SESSION_WAITING) {
+        return "deadline passed";
+    }
+    return sched_gauges(sched).workers_ready > 0
+               ? "deadline passed in the queue"
+               : "deadline passed in the queue: no worker is ready";
+}
+
 static void
 expire(struct sched *sched, uint64_t now_us, struct list_node *list)
 {
@@ -451,9 +462,7 @@ expire(struct sched *sched, uint64_t now_us, struct list_node *list)
             continue;
         }
         if (session->deadline_us <= now_us) {
-            end_session(sched, now_us, session, SCHED_END_DEADLINE,
-                        session->state == SESSION_WAITING ? "deadline passed in the queue"
-                                                          : "deadline passed");
+            end_session(sched, now_us, session, SCHED_END_DEADLINE, why_late(sched, session));
         } else if (session->deadline_us < sched->wakeup_us) {
             sched->wakeup_us = session->deadline_us;
         }

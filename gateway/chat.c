@@ -227,11 +227,8 @@ serve(struct exchange *exchange, struct request *request)
     struct generation *g = generation_new(exchange, request, model);
 
     if (g == NULL) {
-        struct refusal refusal;
-
-        refusal_set_kind(&refusal, 503, "unavailable_error", "no_memory",
-                         "no memory for the answer");
-        exchange_refuse(exchange, &refusal);
+        exchange_refuse_as(exchange, 503, "unavailable_error", "no_memory",
+                           "no memory for the answer");
         return;
     }
     if (g->is_stream) {

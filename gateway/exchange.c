@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/exchange.h"
 
-#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/socket.h>
+
+#include <microhttpd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -209,6 +212,21 @@ exchange_refuse(struct exchange *exchange, const struct refusal *refusal)
         exchange->retry_after_s = refusal->retry_after_s;
     }
     exchange_answer(exchange, refusal->status, "application/json", &body);
+}
+
+void
+exchange_refuse_as(struct exchange *exchange, unsigned status, const char *type, const char *code,
+                   const char *format, ...)
+{
+    char message[REFUSAL_MESSAGE_BYTES];
+    struct refusal refusal;
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    refusal_set_kind(&refusal, status, type, code, message);
+    exchange_refuse(exchange, &refusal);
 }
 
 bool

@@ -106,6 +106,11 @@ void exchange_answer_json(struct exchange *exchange, struct text *body);
 /* With a stream under way this is its last event. */
 void exchange_refuse(struct exchange *exchange, const struct refusal *refusal);
 
+/* The same, of a line. */
+void exchange_refuse_as(struct exchange *exchange, unsigned status, const char *type,
+                        const char *code, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
 /* Whether a reply is an error; then it is refused with that. */
 bool exchange_refuse_reply(struct exchange *exchange, const struct hub_reply *reply);
 

@@ -75,6 +75,7 @@ struct hub {
     /* The thread's own. */
     struct dealer dealer;
     enum connection connection;
+    bool has_told;          /* in the log, that there is no connection */
     uint64_t connect_by_us; /* CONNECTING: to be through; CLOSED: not to be tried before */
     struct htab calls;
     size_t kept_bytes; /* sum over them */
@@ -162,18 +163,24 @@ end_all(struct hub *hub, const char *detail)
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
-/* `is_gone`: kvasird, and not our patience with what it says. */
+/* This thread's last error says why.  `is_gone`: kvasird, and not our patience with what it says. */
 static void
-lose_connection(struct hub *hub, bool is_gone, const char *detail)
+lose_connection(struct hub *hub, bool is_gone)
 {
+    char detail[256];
     bool was_connected = hub->connection == CONNECTED;
 
+    (void)snprintf(detail, sizeof(detail), "%s%s", is_gone ? "" : "bad reply: ", status_detail());
     dealer_close(&hub->dealer);
     hub->connection = CLOSED;
     hub->connect_by_us = clock_now_us() + RECONNECT_US;
     atomic_store(&hub->is_connected, false);
+    if (!hub->has_told) {
+        log_warn(was_connected ? "daemon_lost" : "daemon_unreachable", "detail=\"%s\" calls=%zu",
+                 detail, hub->calls.count);
+    }
+    hub->has_told = true;
     if (was_connected) {
-        log_warn("daemon_lost", "detail=\"%s\" calls=%zu", detail, hub->calls.count);
         hub->config.on_connection(hub->config.opaque, hub, false);
     }
     fail_all(hub, was_connected && is_gone, detail);
@@ -369,10 +376,7 @@ receive(struct hub *hub)
             frames_close(&frames);
         }
         if (st != ST_OK) {
-            char detail[256];
-
-            (void)snprintf(detail, sizeof(detail), "bad reply from kvasird: %s", status_detail());
-            lose_connection(hub, false, detail);
+            lose_connection(hub, false);
         }
     }
     return hub->connection != CLOSED;
@@ -382,8 +386,6 @@ receive(struct hub *hub)
 static void
 take_events(struct hub *hub)
 {
-    char detail[256];
-
     while (hub->connection != CLOSED) {
         int event = dealer_next_event(&hub->dealer);
 
@@ -393,14 +395,15 @@ take_events(struct hub *hub)
         if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
             hub->connection = CONNECTED;
             atomic_store(&hub->is_connected, true);
+            hub->has_told = false;
             log_info("daemon_connected", "url=%s", hub->dealer.url);
             hub->config.on_connection(hub->config.opaque, hub, true);
         } else if (event != ZMQ_EVENT_CONNECTED) {
             while (receive(hub)) {
             }
-            (void)snprintf(detail, sizeof(detail), "no kvasird at %s", hub->dealer.url);
             if (hub->connection != CLOSED) {
-                lose_connection(hub, true, detail);
+                (void)dealer_unreachable(&hub->dealer);
+                lose_connection(hub, true);
             }
         }
     }
@@ -416,18 +419,8 @@ take_calls(struct hub *hub)
     list_init(&fresh);
     list_init(&cancels);
     (void)pthread_mutex_lock(&hub->lock);
-    while (!list_is_empty(&hub->fresh)) {
-        struct list_node *node = hub->fresh.next;
-
-        list_unlink(node);
-        list_push_back(&fresh, node);
-    }
-    while (!list_is_empty(&hub->cancels)) {
-        struct list_node *node = hub->cancels.next;
-
-        list_unlink(node);
-        list_push_back(&cancels, node);
-    }
+    list_move_all(&hub->fresh, &fresh);
+    list_move_all(&hub->cancels, &cancels);
     (void)pthread_mutex_unlock(&hub->lock);
     LIST_FOR_EACH_SAFE(node, &fresh)
     {
@@ -492,7 +485,8 @@ tick(struct hub *hub, uint64_t now_us)
         }
     }
     if (hub->connection == CONNECTING && hub->connect_by_us <= now_us) {
-        lose_connection(hub, true, "kvasird does not answer");
+        (void)ERR(ST_UNAVAILABLE, "kvasird does not answer");
+        lose_connection(hub, true);
     } else if (hub->connection == CLOSED && hub->connect_by_us <= now_us
                && require_socket(hub) != ST_OK) {
         hub->connect_by_us = now_us + RECONNECT_US;

@@ -126,7 +126,6 @@ on_models(struct exchange *exchange, unsigned index, const struct hub_reply *rep
     const char *wanted = exchange->argument;
     const char *names = exchange->server->options.served_model_name;
     struct text body = {0};
-    struct refusal refusal;
     unsigned found = 0;
 
     (void)index;
@@ -151,9 +150,8 @@ on_models(struct exchange *exchange, unsigned index, const struct hub_reply *rep
         return;
     }
     text_deinit(&body);
-    refusal_set_kind(&refusal, 404, "invalid_request_error", "model_not_found",
-                     "there is no such model");
-    exchange_refuse(exchange, &refusal);
+    exchange_refuse_as(exchange, 404, "invalid_request_error", "model_not_found",
+                       "the model %.128s does not exist here", wanted);
 }
 
 static void

@@ -278,16 +278,6 @@ queue_answer(struct exchange *exchange)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void
-refuse(struct exchange *exchange, unsigned status, const char *type, const char *code,
-       const char *message)
-{
-    struct refusal refusal;
-
-    refusal_set_kind(&refusal, status, type, code, message);
-    exchange_refuse(exchange, &refusal);
-}
-
 /* The client's own id if it is short and plain, so that it is found in both logs; else a new one.
  */
 static void
@@ -333,9 +323,9 @@ is_authorised(struct exchange *exchange)
     (void)pthread_mutex_unlock(&server->lock);
     if (!is_ok) {
         metrics_add(&server->metrics, &server->metrics.auth_failures, 1);
-        refuse(exchange, 401, "authentication_error", "invalid_api_key",
-               header == NULL ? "no API key: send it as Authorization: Bearer KEY"
-                              : "the API key is not known");
+        exchange_refuse_as(exchange, 401, "authentication_error", "invalid_api_key",
+                           header == NULL ? "no API key: send it as Authorization: Bearer KEY"
+                                          : "the API key is not known");
     }
     return is_ok;
 }
@@ -424,6 +414,14 @@ server_check_model(struct exchange *exchange, const char *name, char model_out[S
     return true;
 }
 
+static void
+refuse_body(struct exchange *exchange)
+{
+    exchange_refuse_as(exchange, 413, "invalid_request_error", "request_too_large",
+                       "the body is larger than the %" PRIu64 " bytes of --max-body",
+                       exchange->server->options.max_body);
+}
+
 /* Refuses what need not be read to its end. */
 static void
 begin(struct exchange *exchange, const char *url, const char *method)
@@ -434,17 +432,18 @@ begin(struct exchange *exchange, const char *url, const char *method)
 
     exchange->route = routes_find(method, url, &exchange->argument, exchange->allow);
     if (exchange->route == NULL && exchange->allow[0] != '\0') {
-        refuse(exchange, 405, "invalid_request_error", "method_not_allowed",
-               "this path does not serve the method");
+        exchange_refuse_as(exchange, 405, "invalid_request_error", "method_not_allowed",
+                           "%.200s does not serve the method %.16s", url, method);
     } else if (exchange->route == NULL) {
-        refuse(exchange, 404, "invalid_request_error", "unknown_url", "there is no such path");
+        exchange_refuse_as(exchange, 404, "invalid_request_error", "unknown_url",
+                           "there is no such path: %.200s", url);
     } else if (!exchange->route->is_open && !is_authorised(exchange)) {
         return;
     } else if (length != NULL && strtoull(length, NULL, 10) > server->options.max_body) {
-        refuse(exchange, 413, "invalid_request_error", "request_too_large",
-               "the body is larger than is taken");
+        refuse_body(exchange);
     } else if (atomic_load(&server->is_draining) && !exchange->route->is_open) {
-        refuse(exchange, 503, "unavailable_error", "draining", "the gateway is stopping");
+        exchange_refuse_as(exchange, 503, "unavailable_error", "draining",
+                           "the gateway is stopping");
         exchange->retry_after_s = 1;
     }
 }
@@ -482,17 +481,15 @@ count_body(struct exchange *exchange, size_t length)
 {
     struct server *server = exchange->server;
     size_t bytes = atomic_fetch_add(&server->body_bytes, length) + length;
-    char message[128];
 
     exchange->body_bytes += length;
     if (bytes <= server->options.max_bodies) {
         return true;
     }
     exchange_drop_body(exchange);
-    (void)snprintf(message, sizeof(message),
-                   "%zu bytes of requests are being read: the limit is %" PRIu64, bytes,
-                   server->options.max_bodies);
-    refuse(exchange, 503, "unavailable_error", "overloaded", message);
+    exchange_refuse_as(exchange, 503, "unavailable_error", "overloaded",
+                       "%zu bytes of requests are being read: the limit is %" PRIu64, bytes,
+                       server->options.max_bodies);
     exchange->retry_after_s = 1;
     return false;
 }
@@ -505,8 +502,7 @@ take_body(struct exchange *exchange, const char *bytes, size_t length)
     }
     if (exchange->body.length + length > exchange->server->options.max_body) {
         exchange_drop_body(exchange);
-        refuse(exchange, 413, "invalid_request_error", "request_too_large",
-               "the body is larger than is taken");
+        refuse_body(exchange);
         return;
     }
     if (!count_body(exchange, length)) {
@@ -527,7 +523,8 @@ go_on(struct exchange *exchange, struct connection *connection)
         exchange->is_handled = true;
         set_read_by(connection, 0);
         if (exchange->body.has_failed) {
-            refuse(exchange, 503, "unavailable_error", "no_memory", "no memory for the request");
+            exchange_refuse_as(exchange, 503, "unavailable_error", "no_memory",
+                               "no memory for the request");
         } else {
             exchange->route->handle(exchange);
         }

@@ -24,6 +24,12 @@
 
 /* --- what kvasird asks for ----------------------------------------------------------- */
 
+static const char *
+kv_type_name(uint32_t type)
+{
+    return type == KV_F32 ? "f32" : type == KV_BF16 ? "bf16" : "of another version";
+}
+
 static enum status
 take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32_t seqs_max)
 {
@@ -51,10 +57,9 @@ take_settings(struct attachment *a, const Kvasir__V1__AttachReply *reply, uint32
 
     if (reply->kv_type != kind->kv_type || reply->kv_layout != kind->kv_layout) {
         return ERR(ST_INVALID,
-                   "kvasird asks for KV type %" PRIu32 " in layout %" PRIu32
-                   ", device %s keeps type %u in layout %u: see kvasird --kv-type",
-                   reply->kv_type, reply->kv_layout, a->device->name, kind->kv_type,
-                   kind->kv_layout);
+                   "kvasird has --kv-type %s (layout %" PRIu32 "), device %s keeps %s (layout %u)",
+                   kv_type_name(reply->kv_type), reply->kv_layout, a->device->name,
+                   kv_type_name(kind->kv_type), kind->kv_layout);
     }
     return ST_OK;
 }

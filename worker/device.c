@@ -73,5 +73,5 @@ device_open(const char *name, struct device *device_out)
         *device_out = device;
         return ST_OK;
     }
-    return ERR(ST_INVALID, "device %s: this build has %s", text, device_kinds());
+    return ERR(ST_INVALID, "device %s: this build has only %s", text, device_kinds());
 }

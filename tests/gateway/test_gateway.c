@@ -315,9 +315,9 @@ START_TEST(what_is_wrong_is_refused_by_name)
         {"POST", CHAT, CHAT_OF("full", ",\"stream\":true"), 429, NULL, "queue"},
         {"POST", CHAT, CHAT_OF("late", ""), 504, NULL, "deadline"},
         {"POST", CHAT, CHAT_OF("junk", ""), 503, NULL, "bad reply"},
-        {"GET", "/v2", NULL, 404, NULL, "path"},
+        {"GET", "/v2", NULL, 404, NULL, "no such path: /v2"},
         {"GET", CHAT, NULL, 405, NULL, "method"},
-        {"POST", "/health", "", 405, NULL, "method"},
+        {"POST", "/health", "", 405, NULL, "/health does not serve the method POST"},
     };
     struct gateway_fixture f;
 

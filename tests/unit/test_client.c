@@ -437,6 +437,22 @@ START_TEST(a_request_over_the_cap_is_refused_here_with_both_sizes)
 }
 END_TEST
 
+START_TEST(who_may_not_go_to_the_socket_is_told_so)
+{
+    struct fixture f = setup();
+    struct kvasir_health health;
+    bool was_root = geteuid() == 0;
+
+    ck_assert_int_eq(chmod(f.dir, 0), 0);
+    ck_assert(!was_root || seteuid(65534) == 0);
+    ck_assert_int_eq(kvasir_health(f.client, &health), KVASIR_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(kvasir_error(f.client), "/client.sock: permission denied: "));
+    ck_assert(!was_root || seteuid(0) == 0);
+    ck_assert_int_eq(chmod(f.dir, 0700), 0);
+    teardown(&f);
+}
+END_TEST
+
 START_TEST(an_impossible_endpoint_says_so_at_once)
 {
     struct kvasir *client = NULL;
@@ -600,4 +616,5 @@ CHECK_MAIN("client", an_answer_streams_in_order_and_ends_with_usage,
            a_handle_that_cannot_be_made_leaks_nothing, a_restart_between_calls_goes_unnoticed,
            nonsense_from_the_daemon_is_an_internal_error,
            a_request_over_the_cap_is_refused_here_with_both_sizes,
-           an_impossible_endpoint_says_so_at_once, a_handle_a_thread_works_for_many_threads)
+           an_impossible_endpoint_says_so_at_once, who_may_not_go_to_the_socket_is_told_so,
+           a_handle_a_thread_works_for_many_threads)

@@ -11,7 +11,7 @@ import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from . import wire
-from .client import CONNECT_TIMEOUT_S, GRACE_S, LOST, collect, configure
+from .client import CONNECT_TIMEOUT_S, GRACE_S, LOST, collect, configure, unreachable
 from .errors import DeadlineExceeded, KvasirError, Unavailable
 from .types import (Answer, Chunk, Document, DocumentInfo, Forgotten, Health, Message, Model,
                     Registered)
@@ -75,7 +75,7 @@ class AsyncClient:
             except (asyncio.TimeoutError, TimeoutError):
                 event = 0
             if event != zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                error = Unavailable(f"no kvasird at {self.endpoint}")
+                error = unreachable(self.endpoint)
                 self._lose(error)
                 raise error
             self._readers = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]

@@ -2,6 +2,7 @@
 """The sync client: one connection, one call at a time."""
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -29,6 +30,20 @@ def configure(socket: Any) -> None:
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
     socket.setsockopt(zmq.HEARTBEAT_TTL, 6000)
+
+
+def unreachable(endpoint: str) -> Unavailable:
+    """Why nobody was reached: kvasird is not there, or we may not go to its socket."""
+    path = endpoint.removeprefix("ipc://")
+    if path != endpoint:
+        try:
+            os.stat(path)
+        except PermissionError:
+            return Unavailable(f"{path}: permission denied: who may use kvasird is in the group of "
+                               "its runtime directory")
+        except OSError:
+            pass
+    return Unavailable(f"no kvasird at {endpoint}")
 
 
 class Client:
@@ -80,7 +95,7 @@ class Client:
                 return
             break
         self._disconnect()
-        raise Unavailable(f"no kvasird at {self.endpoint}")
+        raise unreachable(self.endpoint)
 
     def _is_lost(self) -> bool:
         return bool(self._monitor.poll(0))
