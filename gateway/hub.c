@@ -163,7 +163,7 @@ end_all(struct hub *hub, const char *detail)
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
-/* This thread's last error says why.  `is_gone`: kvasird, and not our patience with what it says. */
+/* The last error of this thread says why.  `is_gone`: kvasird, and not our patience with it. */
 static void
 lose_connection(struct hub *hub, bool is_gone)
 {
