@@ -585,9 +585,12 @@ cli_connect(const struct cli_args *args, const char *socket, struct rpc **rpc_ou
 
     if (endpoint != NULL) {
         TRY(rpc_open(endpoint, rpc_out));
-        return server_key == NULL && secret_key == NULL
-                   ? ST_OK
-                   : rpc_use_keys(*rpc_out, server_key, secret_key);
+        enum status st = server_key == NULL && secret_key == NULL
+                             ? ST_OK
+                             : rpc_use_keys(*rpc_out, server_key, secret_key);
+
+        /* A key file that is not there is no document that is not there. */
+        return st == ST_NOT_FOUND ? ERR(ST_INVALID, "%s", status_detail()) : st;
     }
     if (server_key != NULL || secret_key != NULL) {
         return ERR(ST_INVALID, "--server-key and --secret-key go with --endpoint");

@@ -82,10 +82,8 @@ ctl_run_config_check(const struct cli_args *args)
 
     request.has_dry_run = request.dry_run = true;
     if (args->operand_count > 0) {
-        enum status st = read_text(args->operands[0], &request.text);
-
-        if (st != ST_OK) {
-            return cli_fail(args, st);
+        if (read_text(args->operands[0], &request.text) != ST_OK) {
+            return ctl_bad_input(args);
         }
         request.name = args->operands[0];
     }

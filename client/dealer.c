@@ -146,7 +146,8 @@ make_sockets(struct dealer *dealer)
         TRY(curve_be_client(dealer->socket, dealer->server_key, dealer->secret_key));
     }
     if (zmq_connect(dealer->socket, dealer->url) != 0) {
-        return ERR(ST_INVALID, "endpoint %s: %s", dealer->url, zmq_strerror(errno));
+        return ERR(ST_INVALID, "endpoint %s: %s; it is ipc://PATH of a socket or tcp://HOST:PORT",
+                   dealer->url, zmq_strerror(errno));
     }
     return ST_OK;
 }

@@ -342,9 +342,12 @@ docs_warm_run(const struct cli_args *args)
         .salt = {.data = (uint8_t *)(uintptr_t)salt, .len = salt == NULL ? 0 : strlen(salt)},
     };
     FILE *file = fopen(args->operands[0], "rb");
-    enum status st = file == NULL ? ERR(errno == ENOENT ? ST_NOT_FOUND : ST_SYSTEM, "%s: %s",
-                                        args->operands[0], strerror(errno))
-                                  : cli_connect(args, ENDPOINT_ADMIN, &warm.rpc);
+
+    if (file == NULL) {
+        (void)cli_fail(args, ERR(ST_SYSTEM, "%s: %s", args->operands[0], strerror(errno)));
+        return CLI_USAGE;
+    }
+    enum status st = cli_connect(args, ENDPOINT_ADMIN, &warm.rpc);
     int code = st != ST_OK ? cli_fail(args, st) : fetch_known(&warm);
 
     if (code == CLI_OK) {
@@ -362,9 +365,7 @@ docs_warm_run(const struct cli_args *args)
     }
     mem_free(warm.known);
     rpc_close(&warm.rpc);
-    if (file != NULL) {
-        (void)fclose(file);
-    }
+    (void)fclose(file);
     return code;
 }
 

@@ -160,11 +160,15 @@ manifest_parse(const char *line, size_t length, const char *where,
     }
     json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
     object = json_tokener_parse_ex(tokener, line, (int)length);
-    if (json_tokener_get_error(tokener) == json_tokener_success) {
+    enum json_tokener_error error = json_tokener_get_error(tokener);
+
+    if (error == json_tokener_success) {
         st = take_members(object, where, &document);
+    } else if (error == json_tokener_continue) {
+        st = ERR(ST_INVALID, "%s: JSON ends too early", where);
     } else {
         st = ERR(ST_INVALID, "%s: column %zu: %s", where, json_tokener_get_parse_end(tokener) + 1,
-                 json_tokener_error_desc(json_tokener_get_error(tokener)));
+                 json_tokener_error_desc(error));
     }
     json_object_put(object);
     json_tokener_free(tokener);

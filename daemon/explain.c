@@ -4,6 +4,7 @@
  * text that differs in a word or a date is the commonest cause of "it never hits". */
 #include "daemon/kvasird.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -201,7 +202,10 @@ explain_call(struct kvasird *d, struct call *call, const Kvasir__V1__ExplainRequ
         request->has_id ? recent_find(&d->recent, request->id) : recent_last(&d->recent);
 
     if (found == NULL) {
-        (void)ERR(ST_NOT_FOUND, "not among the last %d requests that ended", RECENT_REQUESTS_MAX);
+        (void)(request->has_id
+                   ? ERR(ST_NOT_FOUND, "request %" PRIu64 " is not among the last %d that ended",
+                         request->id, RECENT_REQUESTS_MAX)
+                   : ERR(ST_NOT_FOUND, "no request has ended yet"));
         service_reply_status(d, call, ST_NOT_FOUND, status_detail());
     } else {
         reply(d, call, found);

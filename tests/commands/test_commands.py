@@ -201,6 +201,7 @@ class EveryCommand(Patient):
         manifest.write_text('{"id": "v", "text": "kept ready, too", "weight": 2}\n')
         self.assertRegex(ctl("docs", "warm", str(manifest), "--raw", "--wait"), r"^1 documents: 1 new or changed")
         self.assertEqual(ctl_json("docs", "warm", str(manifest), "--raw", "--wait")["count_waiting"], 0)
+        ctl("docs", "warm", "/nowhere", code=USAGE)
 
     def test_c_docs_coverage(self):
         manifest = DIR / "manifest.jsonl"
@@ -383,7 +384,7 @@ class EveryCommand(Patient):
         other.write_text("max-waitin = 7\n")
         self.assertIn(f"{other}:1: unknown option 'max-waitin'; did you mean 'max-waiting'?",
                       complaint("config", "check", str(other)))
-        ctl("config", "check", "/nowhere", code=FAILURE)
+        ctl("config", "check", "/nowhere", code=USAGE)
 
     def test_c_config_reload(self):
         self.assertEqual(ctl("config", "reload"), "nothing changes\n")
