@@ -11,7 +11,7 @@
 #include "tests/support/check_main.h"
 #include "tests/support/host.h"
 
-static char results[] = "/tmp/kvasir-bench-test.XXXXXX";
+static char results[40];
 
 /* Runs kvasir-bench with two targets of the same daemon, whose results it reads and removes. */
 static void
@@ -73,11 +73,14 @@ part(struct json_object *object, const char *key)
     return json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
 }
 
-START_TEST(a_seed_gives_the_same_requests_and_the_same_answers)
+static void
+run_twice(const char *const *daemon_args)
 {
-    struct host *host = host_start(&(struct host_options){.workers = 2});
+    struct host *host =
+        host_start(&(struct host_options){.workers = 2, .daemon_args = daemon_args});
     struct json_object *a[2], *b[2];
 
+    (void)snprintf(results, sizeof(results), "/tmp/kvasir-bench-test.XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(results));
     bench(host, "one", a);
     bench(host, "two", b);
@@ -99,6 +102,18 @@ START_TEST(a_seed_gives_the_same_requests_and_the_same_answers)
     ck_assert_int_eq(rmdir(results), 0);
     host_stop(&host);
 }
+
+START_TEST(a_seed_gives_the_same_requests_and_in_deterministic_mode_the_same_text)
+{
+    run_twice((const char *[]){"--deterministic", NULL});
+}
 END_TEST
 
-CHECK_MAIN("bench", a_seed_gives_the_same_requests_and_the_same_answers)
+START_TEST(on_the_cpu_a_seed_gives_the_same_text_anyway)
+{
+    run_twice(NULL);
+}
+END_TEST
+
+CHECK_MAIN("bench", a_seed_gives_the_same_requests_and_in_deterministic_mode_the_same_text,
+           on_the_cpu_a_seed_gives_the_same_text_anyway)

@@ -10,6 +10,7 @@
 
 #include "bench/load.h"
 #include "bench/sse.h"
+#include "common/clock.h"
 #include "tests/support/check_main.h"
 
 START_TEST(targets_are_read_and_wrong_ones_named)
@@ -126,6 +127,8 @@ struct server {
     const char *answers[4]; /* one a connection, in order */
     int count;
     char request[4][8192];
+    uint64_t thinks_us;                    /* before it answers */
+    uint64_t asked_us[4], answering_us[4]; /* once the request is here, and before the answer */
     pthread_t thread;
 };
 
@@ -162,6 +165,10 @@ serve(void *arg)
                 break;
             }
         }
+        server->asked_us[i] = clock_now_us();
+        do {
+            server->answering_us[i] = clock_now_us();
+        } while (server->answering_us[i] < server->asked_us[i] + server->thinks_us);
         (void)send(fd, server->answers[i], strlen(server->answers[i]), MSG_NOSIGNAL);
         (void)close(fd);
     }
@@ -255,6 +262,61 @@ START_TEST(an_openai_server_is_asked_and_its_answer_measured)
 }
 END_TEST
 
+/* The server's clock is ours: its own times lie between those that the client measured. */
+START_TEST(each_request_goes_at_its_time_and_the_first_token_counts_from_there)
+{
+    const char *answer = SSE_HEAD "data: {\"choices\":[{\"text\":\"yes\"}]}\n\ndata: [DONE]\n\n";
+    struct server server = {.count = 3, .answers = {answer, answer, answer}, .thinks_us = 3000};
+    struct workload_config config = {.seed = test_seed(),
+                                     .vocab = 32000,
+                                     .n_requests = 3,
+                                     .rate = 50,
+                                     .pool = 3,
+                                     .cited = 1,
+                                     .burstiness = 1,
+                                     .document_tokens = {LENGTHS_UNIFORM, 20, 20, 0, 0},
+                                     .query_tokens = {LENGTHS_UNIFORM, 6, 6, 0, 0},
+                                     .output_tokens = {LENGTHS_UNIFORM, 1, 1, 0, 0}};
+    struct outcome outcomes[3];
+    struct target target;
+    struct workload *workload = NULL;
+    uint64_t elapsed_us, begin_us = clock_now_us();
+    char text[80];
+
+    start(&server);
+    (void)snprintf(text, sizeof(text), "s=http://127.0.0.1:%u/v1?model=m", server.port);
+    ck_assert_int_eq(target_parse(text, &target), ST_OK);
+    ck_assert_int_eq(workload_make(&config, &workload), ST_OK);
+    struct load load = {.target = &target,
+                        .run = {.workload = workload, .timeout_ms = 60000},
+                        .count = 3,
+                        .concurrency = 1};
+
+    ck_assert_int_eq(load_run(&load, outcomes, &elapsed_us), ST_OK);
+    stop(&server);
+    ck_assert_uint_ge(outcomes[0].due_us, begin_us);
+    for (int i = 0; i < 3; i++) {
+        const struct outcome *o = &outcomes[i];
+
+        ck_assert_msg(o->is_ok, "%s", o->error);
+        ck_assert_uint_eq(o->due_us - outcomes[0].due_us,
+                          workload->requests[i].arrival_us - workload->requests[0].arrival_us);
+        ck_assert_uint_ge(o->sent_us, o->due_us);
+        ck_assert_uint_le(o->sent_us, server.asked_us[i]);
+        ck_assert_uint_ge(o->first_us, server.answering_us[i]);
+        ck_assert_uint_ge(o->end_us, o->first_us);
+        ck_assert_double_ge(outcome_ttft_ms(o), 3.0);
+        ck_assert_double_ge(outcome_e2el_ms(o), outcome_ttft_ms(o));
+    }
+    for (int i = 0; i < 3; i++) {
+        outcome_deinit(&outcomes[i]);
+    }
+    ck_assert_uint_ge(elapsed_us, 3 * server.thinks_us);
+    workload_destroy(&workload);
+    target_deinit(&target);
+}
+END_TEST
+
 START_TEST(a_server_is_asked_for_its_model_where_none_is_named)
 {
     struct server server = {
@@ -326,5 +388,6 @@ CHECK_MAIN("target", targets_are_read_and_wrong_ones_named,
            events_are_the_same_however_the_bytes_come,
            bodies_end_with_their_length_or_with_the_connection,
            an_openai_server_is_asked_and_its_answer_measured,
+           each_request_goes_at_its_time_and_the_first_token_counts_from_there,
            a_server_is_asked_for_its_model_where_none_is_named,
            questions_over_texts_are_chats_with_the_documents_in_front)
