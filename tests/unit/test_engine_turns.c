@@ -3,21 +3,22 @@
  * undisturbed run. */
 #include <string.h>
 
-#include "common/mem.h"
 #include "tests/support/abc_request.h"
 #include "tests/support/check_main.h"
 #include "tests/support/engine_rig.h"
 
 #define N       10
 #define SINGLES 4
+#define QUERY   11
 #define TOKENS  30 /* of each answer */
 #define IN_TURN 3  /* steps from token to token: N / SINGLES, rounded up */
 
+static struct rig_config config;
 static uint32_t singles_most;
 static uint32_t n_allocated;
 static struct ops real;
 static struct rig_heard undisturbed[N + 1];
-static uint32_t queries[N + 1][11];
+static uint32_t queries[N + 1][QUERY];
 static uint32_t waits[N + 1]; /* steps since the last token of each */
 
 static enum status
@@ -34,52 +35,43 @@ hear_alloc_host(const struct ops *ops, size_t bytes, void **memory_out)
     return real.alloc_host(ops, bytes, memory_out);
 }
 
-static void
-assign(struct rig *rig, const struct rig_doc *doc, uint64_t id, size_t n_query,
-       const struct rig_heard *before)
+static struct rig_request
+request_of(uint64_t id, size_t n_query)
 {
-    struct rig_request request = {.id = id,
-                                  .docs = doc,
-                                  .n_docs = doc != NULL,
-                                  .query = queries[id],
-                                  .n_query = n_query,
-                                  .max_tokens = TOKENS,
-                                  .temperature = 0.8f,
-                                  .seed = id,
-                                  .ignores_end = true};
+    return (struct rig_request){.id = id,
+                                .query = queries[id],
+                                .n_query = n_query,
+                                .max_tokens = TOKENS,
+                                .temperature = 0.8f,
+                                .seed = id,
+                                .ignores_end = true};
+}
 
-    if (before != NULL) {
-        request.sent = before->ids;
-        request.n_sent = before->n_ids;
-        request.sent_text_bytes = (uint32_t)before->n_text;
-    }
+static void
+assign(struct rig *rig, uint64_t id, size_t n_query)
+{
+    struct rig_request request = request_of(id, n_query);
+
     rig_assign(rig, &request);
 }
 
-static struct rig_config
-config_of_turns(void)
+static void
+assign_all(struct rig *rig, size_t n_query)
 {
-    struct rig_config config = rig_defaults();
-
-    config.step_tokens = 256;
-    config.seqs_max = N + 1;
-    return config;
+    for (uint64_t id = 1; id <= N; id++) {
+        assign(rig, id, n_query);
+    }
 }
 
-/* All ten, with at most `singles` a step; none has begun yet. */
+/* Nobody has asked; at most `singles` a step, 0: all. */
 static void
-begin(struct rig *rig, uint32_t singles, const struct rig_doc *doc, size_t n_query)
+begin(struct rig *rig, uint32_t singles)
 {
-    struct rig_config config = config_of_turns();
-
     rig->ops->step_singles_max = singles;
     rig->ops->step_single_segs_max = OPS_STEP_SEGS_MIN;
     rig_restart(rig, &config);
-    for (uint64_t id = 1; id <= N; id++) {
-        assign(rig, doc, id, n_query, NULL);
-    }
     memset(waits, 0, sizeof(waits));
-    singles_most = n_allocated = 0;
+    singles_most = 0;
 }
 
 /* A step, after which every answer that has begun and not ended has waited less than IN_TURN. */
@@ -106,16 +98,19 @@ step_in_turn(struct rig *rig)
 static struct rig *
 open_rig(void)
 {
-    struct rig_config config = config_of_turns();
+    config = rig_defaults();
+    config.step_tokens = 256;
+    config.seqs_max = N + 1;
     struct rig *rig = rig_new(&config);
 
     real = *rig->ops;
     rig->ops->begin_step = hear_begin_step;
     rig->ops->alloc_host = hear_alloc_host;
     for (uint32_t id = 1; id <= N; id++) {
-        fill_ids(queries[id], 11, 100 + id);
+        fill_ids(queries[id], QUERY, 100 + id);
     }
-    begin(rig, 0, NULL, 11);
+    begin(rig, 0);
+    assign_all(rig, QUERY);
     rig_run(rig);
     ck_assert_uint_eq(singles_most, N);
     memcpy(undisturbed, rig->heard, sizeof(undisturbed));
@@ -137,10 +132,12 @@ check_texts(const struct rig *rig, uint64_t except)
 START_TEST(ten_answers_on_a_device_for_four_have_a_token_every_three_steps)
 {
     struct rig *rig = open_rig();
+
+    begin(rig, SINGLES);
+    assign_all(rig, QUERY);
     uint32_t steps = rig->steps;
 
-    begin(rig, SINGLES, NULL, 11);
-    steps = rig->steps;
+    n_allocated = 0;
     while (step_in_turn(rig)) {
     }
     ck_assert_uint_eq(singles_most, SINGLES);
@@ -155,15 +152,10 @@ END_TEST
 START_TEST(whoever_chooses_the_limit_has_it_in_place_of_the_devices)
 {
     struct rig *rig = open_rig();
-    struct rig_config config = config_of_turns();
 
-    rig->ops->step_singles_max = SINGLES;
     config.decodes_max = 7;
-    rig_restart(rig, &config);
-    for (uint64_t id = 1; id <= N; id++) {
-        assign(rig, NULL, id, 11, NULL);
-    }
-    singles_most = 0;
+    begin(rig, SINGLES);
+    assign_all(rig, QUERY);
     rig_run(rig);
     ck_assert_uint_eq(singles_most, 7);
     check_texts(rig, 0);
@@ -177,7 +169,8 @@ START_TEST(a_cancelled_answer_takes_nobodys_turn)
     struct rig *rig = open_rig();
 
     for (uint64_t gone = 1; gone <= N; gone++) {
-        begin(rig, SINGLES, NULL, 11);
+        begin(rig, SINGLES);
+        assign_all(rig, QUERY);
         for (uint64_t i = 0; i < 3 + gone % 3; i++) {
             ck_assert(step_in_turn(rig));
         }
@@ -194,20 +187,24 @@ END_TEST
 
 START_TEST(a_preempted_answer_comes_back_among_those_that_take_turns)
 {
+    static struct rig_heard before;
     struct rig *rig = open_rig();
 
     for (uint64_t id = 1; id <= N; id += 3) {
-        begin(rig, SINGLES, NULL, 11);
+        begin(rig, SINGLES);
+        assign_all(rig, QUERY);
         for (uint64_t i = 0; i < 4 + id; i++) {
             ck_assert(step_in_turn(rig));
         }
         rig_stop(rig, id);
         ck_assert(step_in_turn(rig));
-        struct rig_heard *before = mem_zalloc(1, sizeof(*before));
+        before = rig->heard[id];
+        struct rig_request again = request_of(id, QUERY);
 
-        *before = rig->heard[id];
-        assign(rig, NULL, id, 11, before);
-        mem_free(before);
+        again.sent = before.ids;
+        again.n_sent = before.n_ids;
+        again.sent_text_bytes = (uint32_t)before.n_text;
+        rig_assign(rig, &again);
         while (step_in_turn(rig)) {
         }
         check_texts(rig, 0);
@@ -220,13 +217,10 @@ END_TEST
 START_TEST(one_that_comes_later_has_its_turn_like_the_others)
 {
     struct rig *rig = open_rig();
-    struct rig_config config = config_of_turns();
 
-    rig->ops->step_singles_max = SINGLES;
-    rig_restart(rig, &config);
-    memset(waits, 0, sizeof(waits));
+    begin(rig, SINGLES);
     for (uint64_t id = 1; id <= N; id++) {
-        assign(rig, NULL, id, 11, NULL);
+        assign(rig, id, QUERY);
         ck_assert(step_in_turn(rig));
         ck_assert_uint_eq(rig->heard[id].n_ids, 1);
     }
@@ -244,7 +238,8 @@ START_TEST(questions_of_one_token_take_turns_with_answers)
     struct rig *rig = open_rig();
 
     for (uint32_t singles = 0; singles <= SINGLES; singles += SINGLES) {
-        begin(rig, singles, NULL, 1);
+        begin(rig, singles);
+        assign_all(rig, 1);
         for (uint32_t i = 0; i < IN_TURN; i++) {
             ck_assert(rig_step(rig));
         }
@@ -281,26 +276,17 @@ letter_of(const struct rig_heard *heard, size_t from)
 START_TEST(a_plan_made_in_vain_costs_nobody_a_turn)
 {
     struct rig *rig = open_rig();
-    struct rig_config config = config_of_turns();
     char stops[N + 1][2] = {{0}};
 
-    rig->ops->step_singles_max = SINGLES;
-    rig_restart(rig, &config);
+    begin(rig, SINGLES);
     for (uint64_t id = 1; id <= N; id++) {
-        struct rig_request request = {.id = id,
-                                      .query = queries[id],
-                                      .n_query = 11,
-                                      .max_tokens = TOKENS,
-                                      .temperature = 0.8f,
-                                      .seed = id,
-                                      .n_stops = id % 2,
-                                      .ignores_end = true};
+        struct rig_request request = request_of(id, QUERY);
 
         stops[id][0] = letter_of(&undisturbed[id], 3 + id);
         request.stops[0] = stops[id];
+        request.n_stops = id % 2;
         rig_assign(rig, &request);
     }
-    memset(waits, 0, sizeof(waits));
     while (step_in_turn(rig)) {
     }
     for (uint64_t id = 1; id <= N; id++) {
