@@ -41,7 +41,7 @@
 // the others and what is its own after it (redo); that a warp wants maxima is told to the others
 // through shared memory for the step to come.  compute-sanitizer's synccheck sees it.
 //
-// What ptxas needs (read the machine code after every change; tests/sass.sh): the loop over plain
+// What ptxas needs (read the machine code after every change; test_sass.py): the loop over plain
 // tiles free of branches but the one check, its conditions told to be uniform by votes (else wgmma
 // descriptors go through vector registers: BRA.DIV and R2UR in the machine code), waits inside one
 // asm block, and no accumulator touched in a branch while products run (C7514).
