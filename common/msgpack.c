@@ -24,8 +24,8 @@ enum {
     MAP32 = 0xdf,
 };
 
-void
-msgpack_raw(struct msgpack *out, const void *bytes, size_t length)
+static void
+add_bytes(struct msgpack *out, const void *bytes, size_t length)
 {
     size_t capacity = out->capacity == 0 ? BYTES_FIRST : out->capacity;
     uint8_t *grown;
@@ -56,7 +56,7 @@ put(struct msgpack *out, int type, uint64_t value, int width)
     for (int i = 0; i < width; i++) {
         bytes[1 + i] = (uint8_t)(value >> (8 * (width - 1 - i)));
     }
-    msgpack_raw(out, bytes, 1 + (size_t)width);
+    add_bytes(out, bytes, 1 + (size_t)width);
 }
 
 void
@@ -103,7 +103,7 @@ msgpack_text(struct msgpack *out, const char *text)
     } else {
         put(out, STR16, length, 2);
     }
-    msgpack_raw(out, text, length);
+    add_bytes(out, text, length);
 }
 
 static void

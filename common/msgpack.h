@@ -24,7 +24,6 @@ void msgpack_f64(struct msgpack *out, double value);
 void msgpack_text(struct msgpack *out, const char *text); /* below 64 KiB, UTF-8 */
 void msgpack_array(struct msgpack *out, uint32_t count);
 void msgpack_map(struct msgpack *out, uint32_t count);
-void msgpack_raw(struct msgpack *out, const void *bytes, size_t length); /* written before */
 
 void msgpack_deinit(struct msgpack *out);
 

@@ -233,9 +233,6 @@ void model_detokenize(struct kvasird *d, struct call *call,
 /* Until it is told to stop and has drained. */
 enum status serve(struct kvasird *d);
 
-/* Begins to stop: nothing new is admitted; ends when all is done or after drain-timeout. */
-void serve_stop(struct kvasird *d, bool at_once);
-
 /* Something has come: more may follow, see --busy-poll. */
 void serve_is_busy(struct kvasird *d);
 

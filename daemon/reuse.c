@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/reuse.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "common/mem.h"
@@ -13,13 +12,6 @@ static const char *const names[REUSE_MODES] = {
     [REUSE_PREFIX] = "prefix",
     [REUSE_NONE] = "none",
 };
-
-const char *
-reuse_name(enum reuse_mode mode)
-{
-    assert(mode < REUSE_MODES);
-    return names[mode];
-}
 
 enum status
 reuse_parse(const char *name, enum reuse_mode *mode_out)

@@ -27,8 +27,6 @@ enum reuse_mode {
 
 #define REUSE_NAMES "lazy, reencode, prefix or none"
 
-const char *reuse_name(enum reuse_mode mode);
-
 /* ST_INVALID names what there is. */
 enum status reuse_parse(const char *name, enum reuse_mode *mode_out);
 

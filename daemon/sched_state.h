@@ -283,8 +283,6 @@ struct session *sched_sharing_first(const struct sched *sched);
 /* Lists what copies are to be made from behind what is read: of those that are not there, or of
  * all. */
 void sched_list_sources(const struct sched *sched, struct session *session, bool all);
-/* The document of the prompt that a want is about. */
-uint32_t sched_document_of(const struct session *session, uint32_t want);
 /* Fill session->segments and ->builds from the claim; builds come after what they need. */
 void sched_describe_segments(struct session *session);
 uint32_t sched_describe_builds(struct sched *sched, struct session *session);

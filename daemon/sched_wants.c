@@ -45,8 +45,9 @@ sched_list_sources(const struct sched *sched, struct session *session, bool all)
     }
 }
 
-uint32_t
-sched_document_of(const struct session *session, uint32_t want)
+/* The document of the prompt that a want is about. */
+static uint32_t
+document_of(const struct session *session, uint32_t want)
 {
     uint32_t segment = 0;
 
@@ -111,7 +112,7 @@ sched_announce(struct sched *sched, const struct build *build)
 {
     uint32_t want = want_of(build->owner, build->doc);
     const struct prompt_document *document =
-        &build->owner->prompt.documents[sched_document_of(build->owner, want)];
+        &build->owner->prompt.documents[document_of(build->owner, want)];
 
     /* A copy, or a document behind others, is not what its tokens alone say. */
     if (memcmp(kvpool_doc_key(build->doc)->bytes, document->key.bytes, DOCKEY_BYTES) == 0) {
@@ -123,7 +124,7 @@ static void
 describe_build(const struct session *session, const struct build *build, struct sched_build *out)
 {
     uint32_t want = want_of(session, build->doc);
-    uint32_t document = sched_document_of(session, want);
+    uint32_t document = document_of(session, want);
 
     *out = (struct sched_build){
         .build = build->id,

@@ -45,8 +45,9 @@ serve_status(struct kvasird *d)
     }
 }
 
-void
-serve_stop(struct kvasird *d, bool at_once)
+/* Nothing new is admitted; ends when all is done or after drain-timeout. */
+static void
+stop(struct kvasird *d, bool at_once)
 {
     if (d->stop_by_us == 0) {
         log_info("stopping", "requests=%u drain_timeout_ms=%llu",
@@ -71,14 +72,14 @@ take_signals(struct kvasird *d)
         if (info.ssi_signo == SIGUSR2) {
             log_info("leaving", "pool and workers stay for the next kvasird");
             d->leaves_pool = true;
-            serve_stop(d, true); /* clients come back to the next one with what they have */
+            stop(d, true); /* clients come back to the next one with what they have */
         } else if (info.ssi_signo == SIGHUP) {
             (void)notify_send("RELOADING=1");
             start_reload_access(d);
             reload_options(d);
             (void)notify_send("READY=1");
         } else {
-            serve_stop(d, d->stop_by_us != 0); /* the second one does not wait */
+            stop(d, d->stop_by_us != 0); /* the second one does not wait */
         }
     }
 }

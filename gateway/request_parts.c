@@ -308,9 +308,10 @@ read_members(struct request *request, struct json_object *object, const char *na
     return true;
 }
 
-bool
-request_read_segment(struct request *request, struct json_object *value, const char *name,
-                     Kvasir__V1__Segment *segment, struct refusal *refusal)
+/* A document: a string, {title?, text|content|snippet, id?}, {id?, data}, {id} or {hash}. */
+static bool
+read_segment(struct request *request, struct json_object *value, const char *name,
+             Kvasir__V1__Segment *segment, struct refusal *refusal)
 {
     kvasir__v1__segment__init(segment);
     if (json_object_is_type(value, json_type_string)) {
@@ -361,8 +362,8 @@ request_read_documents(struct request *request, struct json_object *value, const
 
         (void)snprintf(field, sizeof(field), "documents[%zu]", i);
         list[i] = &segments[i];
-        if (!request_read_segment(request, json_object_array_get_idx(value, i), field, &segments[i],
-                                  refusal)) {
+        if (!read_segment(request, json_object_array_get_idx(value, i), field, &segments[i],
+                          refusal)) {
             return false;
         }
     }

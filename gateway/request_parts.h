@@ -31,9 +31,4 @@ REQUEST_FIELD(request_read_best_of);
  * of the query. */
 bool request_place_documents(struct request *request, struct refusal *refusal);
 
-/* A document as a value of its own: a string, {title?, text|content|snippet, id?}, {id?, data},
- * {id} or {hash}. */
-bool request_read_segment(struct request *request, struct json_object *value, const char *name,
-                          Kvasir__V1__Segment *segment, struct refusal *refusal);
-
 #endif

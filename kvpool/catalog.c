@@ -10,7 +10,7 @@
 #include "common/mem.h"
 #include "kvpool/kvpool.h"
 
-#define CATALOG_VERSION 2
+#define CATALOG_VERSION 3
 #define CATALOG_MAGIC   UINT64_C(0x676f6c6174616376) /* "vcatalog" */
 #define PAGE            4096
 
@@ -32,13 +32,6 @@ struct worker_slot {
     struct catalog_worker worker;
 };
 
-struct state_slot {
-    _Atomic uint64_t seal; /* over turn, length and the bytes */
-    uint64_t turn;
-    uint64_t length;
-    uint8_t bytes[CATALOG_STATE_BYTES / 2 - 3 * sizeof(uint64_t)];
-};
-
 struct record_slot {
     _Atomic uint64_t seal;
     _Atomic uint64_t lender; /* not under the seal: facts of their own */
@@ -51,7 +44,6 @@ struct layout {
     struct head head;
     struct forget_slot forgets[CATALOG_FORGETS_MAX]; /* on the head's page, which had room */
     _Alignas(PAGE) struct worker_slot workers[CATALOG_WORKERS_MAX];
-    _Alignas(PAGE) struct state_slot states[2];
     _Alignas(PAGE) uint8_t records[];
 };
 
@@ -63,7 +55,6 @@ static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "seals are stored in one piece");
 struct catalog {
     struct layout *at;
     size_t record_bytes;
-    uint64_t state_turn;
 };
 
 /* --- seals ------------------------------------------------------------------------------------ */
@@ -172,38 +163,14 @@ check_head(const struct layout *at, size_t bytes)
     return ST_OK;
 }
 
-static const struct state_slot *
-last_state(const struct catalog *catalog)
-{
-    const struct state_slot *last = NULL;
-
-    for (uint64_t i = 0; i < 2; i++) {
-        const struct state_slot *slot = &catalog->at->states[i];
-
-        if (slot->length > sizeof(slot->bytes) || get_seal(&slot->seal) == 0
-            || get_seal(&slot->seal)
-                   != seal_of(catalog->at, slot, i,
-                              offsetof(struct state_slot, bytes) + slot->length)) {
-            continue;
-        }
-        if (last == NULL || slot->turn > last->turn) {
-            last = slot;
-        }
-    }
-    return last;
-}
-
 enum status
 catalog_open(void *memory, size_t bytes, struct catalog **catalog_out)
 {
     struct catalog *catalog = NULL;
-    const struct state_slot *state;
 
     TRY(check_head(memory, bytes));
     TRY(make_handle(memory, &catalog));
     catalog->record_bytes = record_bytes(catalog->at->head.pool.block_tokens);
-    state = last_state(catalog);
-    catalog->state_turn = state == NULL ? 0 : state->turn;
     *catalog_out = catalog;
     return ST_OK;
 }
@@ -448,35 +415,4 @@ catalog_get_worker(const struct catalog *catalog, uint32_t number,
     }
     *worker_out = slot->worker;
     return true;
-}
-
-/* --- the policy's state ----------------------------------------------------------------------- */
-
-enum status
-catalog_save_state(struct catalog *catalog, const void *state, size_t length)
-{
-    uint64_t turn = catalog->state_turn + 1;
-    struct state_slot *slot = &catalog->at->states[turn % 2];
-
-    if (length > sizeof(slot->bytes)) {
-        return ERR(ST_INVALID, "state of %zu bytes: the catalog keeps %zu", length,
-                   sizeof(slot->bytes));
-    }
-    break_seal(&slot->seal);
-    slot->turn = turn;
-    slot->length = length;
-    memcpy(slot->bytes, state, length);
-    set_seal(&slot->seal,
-             seal_of(catalog->at, slot, turn % 2, offsetof(struct state_slot, bytes) + length));
-    catalog->state_turn = turn;
-    return ST_OK;
-}
-
-const void *
-catalog_state(const struct catalog *catalog, size_t *length_out)
-{
-    const struct state_slot *slot = last_state(catalog);
-
-    *length_out = slot == NULL ? 0 : slot->length;
-    return slot == NULL ? NULL : slot->bytes;
 }

@@ -7,7 +7,6 @@
  *   head      which pool this is: fingerprint, sizes, arenas; written once
  *   forgets   documents that are being forgotten for good, and are not yet
  *   workers   who is attached: their processes may outlive kvasird and go on writing blocks
- *   state     what the eviction policy wants to keep, as it likes
  *   records   one a block: which part of which document it holds, and who may still write it
  *
  * A document is the blocks that name its key; so there is no list to keep whole, a lost tail is a
@@ -32,7 +31,6 @@
 #define CATALOG_POOL_ID_BYTES   16
 #define CATALOG_DEVICE_BYTES    32
 #define CATALOG_MECHANISM_BYTES 16
-#define CATALOG_STATE_BYTES     (8u << 20)
 
 struct catalog;
 
@@ -155,14 +153,5 @@ void catalog_drop_worker(struct catalog *catalog, uint32_t number);
 /* False if there is none of this number, or its record does not verify. */
 bool catalog_get_worker(const struct catalog *catalog, uint32_t number,
                         struct catalog_worker *worker_out);
-
-/* --- the policy's state ----------------------------------------------------------------------- */
-
-/* Keeps a copy.  Two places take turns, so a death in the middle leaves the one before.
- * ST_INVALID: more than half of CATALOG_STATE_BYTES. */
-enum status catalog_save_state(struct catalog *catalog, const void *state, size_t length);
-
-/* The last that was saved whole; NULL: none.  Borrowed until the second save from now. */
-const void *catalog_state(const struct catalog *catalog, size_t *length_out);
 
 #endif

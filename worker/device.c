@@ -14,8 +14,8 @@ static const struct device_kind *const kinds[] = {
 #endif
 };
 
-const char *
-device_kinds(void)
+static const char *
+kind_names(void)
 {
     return sizeof(kinds) / sizeof(kinds[0]) > 1 ? "cpu, cuda[:N]" : "cpu";
 }
@@ -73,5 +73,5 @@ device_open(const char *name, struct device *device_out)
         *device_out = device;
         return ST_OK;
     }
-    return ERR(ST_INVALID, "device %s: this build has only %s", text, device_kinds());
+    return ERR(ST_INVALID, "device %s: this build has only %s", text, kind_names());
 }

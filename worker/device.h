@@ -79,7 +79,4 @@ enum status device_create_arena(const struct device *device, const char *label, 
 enum status device_import_arena(const struct device *device, const char *mechanism, int fd,
                                 size_t bytes, bool is_writable, struct arena **arena_out);
 
-/* The kinds of this build, for messages and --help: "cpu" or "cpu, cuda[:N]". */
-const char *device_kinds(void);
-
 #endif

@@ -14,7 +14,6 @@
 #define STEP_BYTES   8
 #define PAGE         4096
 #define RAW_BYTES    (64u << 10)
-#define HEAD_BYTES   (2u * PAGE) /* head and workers; the state that follows is left alone */
 
 static void
 require(int is_true)
@@ -47,8 +46,8 @@ take_step(struct catalog *catalog, uint8_t *memory, size_t bytes, const uint8_t 
     case 0: catalog_lend(catalog, block, s[6]); break;
     case 1: catalog_clear(catalog, block); break;
     case 2:
-        at = (s[1] * 65536u + s[2] * 256u + s[3]) % (bytes - CATALOG_STATE_BYTES);
-        memory[at < HEAD_BYTES ? at : at + CATALOG_STATE_BYTES] ^= (uint8_t)(1u << s[4] % 8);
+        at = (s[1] * 65536u + s[2] * 256u + s[3]) % bytes;
+        memory[at] ^= (uint8_t)(1u << s[4] % 8);
         break;
     default: catalog_write(catalog, block, &record, NULL); catalog_seal(catalog, block, s[6], s[7]);
     }
@@ -87,9 +86,8 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     static _Alignas(PAGE) uint8_t raw[RAW_BYTES];
     const struct catalog_pool pool = {
         .id = "fuzz", .block_count = BLOCKS, .block_tokens = BLOCK_TOKENS};
-    static uint8_t *memory; /* once: it is large */
+    static uint8_t *memory;
     size_t whole = catalog_bytes(&pool);
-    size_t records = HEAD_BYTES + CATALOG_STATE_BYTES;
     struct catalog *catalog = NULL;
 
     if (memory == NULL) {
@@ -97,8 +95,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         require(memory != NULL);
         memset(memory, 0, whole);
     }
-    memset(memory, 0, HEAD_BYTES);
-    memset(memory + records, 0, whole - records);
+    memset(memory, 0, whole);
     require(catalog_format(memory, &pool, &catalog) == ST_OK);
     for (size_t at = 0; at + STEP_BYTES <= length; at += STEP_BYTES) {
         take_step(catalog, memory, whole, bytes + at);

@@ -396,31 +396,6 @@ START_TEST(workers_are_remembered_until_they_are_dropped)
 }
 END_TEST
 
-START_TEST(the_state_that_was_saved_last_is_there_after_a_torn_save)
-{
-    struct world w = make_world();
-    static const char *const texts[] = {"first", "the second", "3"};
-    struct catalog *next;
-    size_t length;
-
-    ck_assert_ptr_null(catalog_state(w.catalog, &length));
-    for (size_t i = 0; i < 3; i++) {
-        ck_assert_int_eq(catalog_save_state(w.catalog, texts[i], strlen(texts[i])), ST_OK);
-        const char *state = catalog_state(w.catalog, &length);
-        ck_assert_uint_eq(length, strlen(texts[i]));
-        ck_assert_mem_eq(state, texts[i], length);
-    }
-    *(char *)(uintptr_t)catalog_state(w.catalog, &length) ^= 1; /* the last save is torn */
-    ck_assert_int_eq(catalog_open(w.memory, w.bytes, &next), ST_OK);
-    const char *state = catalog_state(next, &length);
-    ck_assert_uint_eq(length, strlen(texts[1]));
-    ck_assert_mem_eq(state, texts[1], length);
-    catalog_close(&next);
-    ck_assert_int_eq(catalog_save_state(w.catalog, w.memory, CATALOG_STATE_BYTES), ST_INVALID);
-    end_world(&w);
-}
-END_TEST
-
 START_TEST(after_a_restart_it_is_known_what_copies_and_free_blocks_are_of)
 {
     struct world w = make_world();
@@ -568,6 +543,5 @@ CHECK_MAIN("catalog", the_next_process_finds_every_sealed_document_in_the_same_b
            a_forgotten_document_does_not_come_back, pins_outlive_the_process_that_knew_them,
            a_flipped_bit_is_a_miss_and_hurts_no_neighbour, a_record_in_another_place_says_nothing,
            a_head_that_does_not_verify_is_refused, workers_are_remembered_until_they_are_dropped,
-           the_state_that_was_saved_last_is_there_after_a_torn_save,
            after_a_restart_it_is_known_what_copies_and_free_blocks_are_of,
            a_process_killed_at_any_moment_leaves_only_what_is_true)
