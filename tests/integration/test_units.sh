@@ -45,6 +45,14 @@ complaints=$(systemd-analyze verify --man=no --recursive-errors=no "$stage/kvasi
     "$stage/kvasir-worker@0.service" "$stage/kvasir.target" 2>&1 | grep -i kvasir || true)
 [ -z "$complaints" ] || fail "systemd-analyze verify: $complaints"
 
+# Who is enabled as docs/operations.md says starts with the machine.
+systemctl --root="$stage" enable kvasird kvasir-worker@0 kvasir-gateway 2>/dev/null
+for name in kvasird kvasir-worker@0 kvasir-gateway; do
+    for target in multi-user kvasir; do
+        [ -L "$stage/etc/systemd/system/$target.target.wants/$name.service" ] || fail "$target.target does not start $name"
+    done
+done
+
 exposure() { # UNIT LIMIT (tenths)
     systemd-analyze security --offline=true --no-pager --threshold="$2" "$stage/$1" >"$stage/exposure" 2>&1 ||
         fail "$1 is exposed more than $2: $(tail -n 1 "$stage/exposure")"
