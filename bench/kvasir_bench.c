@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -376,16 +377,18 @@ write_result(const struct bench *bench, size_t t, const struct tally tallies[3])
     const struct options *o = &bench->options;
     struct json_object *object = json_object_new_object();
     struct json_object *cold = json_object_new_object(), *warm = json_object_new_object();
+    const char *backend = bench->targets[t].kind == TARGET_KVASIR ? "kvasir" : "openai";
     char path[4096], date[32];
     time_t now = time(NULL);
     struct tm when;
 
     (void)strftime(date, sizeof(date), "%Y%m%d-%H%M%S", gmtime_r(&now, &when));
     add(object, "date", text(date));
-    add(object, "endpoint_type",
-        text(bench->targets[t].kind == TARGET_KVASIR ? "kvasir" : "openai"));
+    add(object, "endpoint_type", text(backend));
+    add(object, "backend", text(backend));
     add(object, "label", text(bench->targets[t].name));
     add(object, "model_id", text(bench->targets[t].model));
+    add(object, "tokenizer_id", NULL); /* the server's own, or none: ids */
     add(object, "num_prompts", json_object_new_int64((int64_t)bench->workload->n_requests));
     add(object, "request_rate", o->rate > 0 ? json_object_new_double(o->rate) : text("inf"));
     add(object, "burstiness", json_object_new_double(o->burstiness));
@@ -451,6 +454,18 @@ read_targets(struct bench *bench, int argc, char **argv, int first)
                : ERR(ST_INVALID, "no target: NAME=kvasir:DIR or NAME=http://HOST:PORT/v1");
 }
 
+/* Before anything is measured: the results of minutes shall find their place. */
+static enum status
+make_result_dir(const char *path)
+{
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        return ERR(ST_SYSTEM, "--result-dir %s: %s", path, strerror(errno));
+    }
+    return access(path, W_OK | X_OK) == 0
+               ? ST_OK
+               : ERR(ST_SYSTEM, "--result-dir %s: %s", path, strerror(errno));
+}
+
 static enum status
 prepare(struct bench *bench, struct conf conf, int argc, char **argv)
 {
@@ -466,8 +481,13 @@ prepare(struct bench *bench, struct conf conf, int argc, char **argv)
     }
     TRY(read_targets(bench, argc, argv, first));
     TRY(tally_parse_percentiles(bench->options.percentiles, &bench->tally));
+    bench->tally.rate = bench->options.rate;
+    bench->tally.concurrency = (uint32_t)bench->options.concurrency;
     if (bench->options.goodput != NULL) {
         TRY(tally_parse_goodput(bench->options.goodput, &bench->tally));
+    }
+    if (bench->options.result_dir != NULL) {
+        TRY(make_result_dir(bench->options.result_dir));
     }
     return make_workload(bench);
 }

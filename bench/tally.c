@@ -137,6 +137,11 @@ tally_make(const struct outcome *outcomes, size_t count, enum tally_of of,
         tally.tpot = metric_of(samples.tpot, samples.n_tpot, options);
         tally.itl = metric_of(samples.itl, samples.n_itl, options);
         tally.e2el = metric_of(samples.e2el, samples.n, options);
+    }
+    if (st == ST_OK && of == TALLY_ALL) {
+        st = peaks_of(outcomes, count, &tally.peaks);
+    }
+    if (st == ST_OK) {
         *tally_out = tally;
     }
     mem_free(samples.ttft);
@@ -271,26 +276,38 @@ print_reuse(FILE *out, const struct tally *all, const struct tally *cold, const 
     line(out, "Median TTFT of warm ones (ms):", warm->ttft.median, 2);
 }
 
+static bool
+has_goodput(const struct tally_options *options)
+{
+    return options->good_ttft_ms > 0 || options->good_tpot_ms > 0 || options->good_e2el_ms > 0;
+}
+
 void
 tally_print(FILE *out, const char *name, const struct tally *all, const struct tally *cold,
             const struct tally *warm, const struct tally_options *options, double seconds)
 {
     char title[80];
-    bool has_goodput =
-        options->good_ttft_ms > 0 || options->good_tpot_ms > 0 || options->good_e2el_ms > 0;
 
     (void)snprintf(title, sizeof(title), " Serving Benchmark Result: %s ", name);
     rule(out, title, '=');
     line(out, "Successful requests:", (double)all->completed, 0);
     line(out, "Failed requests:", (double)all->failed, 0);
+    if (options->concurrency > 0) {
+        line(out, "Maximum request concurrency:", options->concurrency, 0);
+    }
+    if (options->rate > 0) {
+        line(out, "Request rate configured (RPS):", options->rate, 2);
+    }
     line(out, "Benchmark duration (s):", seconds, 2);
     line(out, "Total input tokens:", (double)all->input_tokens, 0);
     line(out, "Total generated tokens:", (double)all->output_tokens, 0);
     line(out, "Request throughput (req/s):", (double)all->completed / seconds, 2);
-    if (has_goodput) {
+    if (has_goodput(options)) {
         line(out, "Request goodput (req/s):", (double)all->good / seconds, 2);
     }
     line(out, "Output token throughput (tok/s):", (double)all->output_tokens / seconds, 2);
+    line(out, "Peak output token throughput (tok/s):", (double)all->peaks.outputs_per_s, 2);
+    line(out, "Peak concurrent requests:", (double)all->peaks.requests, 2);
     line(out, "Total token throughput (tok/s):",
          (double)(all->input_tokens + all->output_tokens) / seconds, 2);
     line(out, "Latest start after its time (ms):", all->late_ms_max, 2);
@@ -345,10 +362,14 @@ tally_to_json(struct json_object *object, const struct tally *tally,
     if (seconds > 0.0) {
         put(object, "duration", seconds);
         put(object, "request_throughput", (double)tally->completed / seconds);
-        put(object, "request_goodput", (double)tally->good / seconds);
+        (void)json_object_object_add(
+            object, "request_goodput",
+            has_goodput(options) ? json_object_new_double((double)tally->good / seconds) : NULL);
         put(object, "output_throughput", (double)tally->output_tokens / seconds);
         put(object, "total_token_throughput",
             (double)(tally->input_tokens + tally->output_tokens) / seconds);
+        put(object, "max_output_tokens_per_s", (double)tally->peaks.outputs_per_s);
+        put_count(object, "max_concurrent_requests", tally->peaks.requests);
         put(object, "latest_start_ms", tally->late_ms_max);
     }
     metric_to_json(object, "ttft", &tally->ttft, options);

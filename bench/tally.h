@@ -9,6 +9,7 @@
 #include <json-c/json.h>
 
 #include "bench/outcome.h"
+#include "bench/peaks.h"
 #include "common/status.h"
 
 #define TALLY_PERCENTILES_MAX 8
@@ -25,6 +26,8 @@ struct tally_options {
     size_t n_percentiles;
     /* A request is good if each that is not 0 holds. */
     double good_ttft_ms, good_tpot_ms, good_e2el_ms;
+    double rate;          /* as asked for, in the block: arrivals a second; 0: a closed loop */
+    uint32_t concurrency; /* 0: not shown */
 };
 
 struct tally {
@@ -35,6 +38,7 @@ struct tally {
     size_t with_reuse;
     uint64_t documents, documents_hit, document_tokens, tokens_reused, tokens_copied;
     double late_ms_max; /* how much later than due one was sent */
+    struct peaks peaks; /* of all of them only */
 };
 
 enum tally_of {

@@ -82,6 +82,7 @@ run_twice(const char *const *daemon_args)
 
     (void)snprintf(results, sizeof(results), "/tmp/kvasir-bench-test.XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(results));
+    ck_assert_int_eq(rmdir(results), 0); /* it is made */
     bench(host, "one", a);
     bench(host, "two", b);
     for (int i = 0; i < 2; i++) {

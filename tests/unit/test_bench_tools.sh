@@ -45,6 +45,10 @@ sed 's/24.7/29.9/' "$dir/table" >"$dir/slower"
 grep -q '^LOSS .*x 1.211 .*b=1 5 x 4096' "$dir/out" || fail "compare: $(cat "$dir/out")"
 ! "$bench/compare" "$dir/good" /dev/null >/dev/null || fail "compare is content with nothing"
 
+# A place that results cannot have is named before anything is asked.
+! ./kvasir-bench --result-dir "$dir/good/below" "nobody=kvasir:$dir" >"$dir/out" 2>&1 || fail "kvasir-bench went on"
+grep -q "result-dir $dir/good/below: Not a directory" "$dir/out" || fail "kvasir-bench: $(cat "$dir/out")"
+
 # The tables of the claims' page are what the committed cells say; above them stand words.
 results=$bench/results/2026-11-30-claims
 "$bench/run_claims" --out "$results.jsonl" --page >"$dir/page"

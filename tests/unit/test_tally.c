@@ -143,6 +143,30 @@ START_TEST(goodput_counts_those_below_all_limits)
 END_TEST
 
 /* What readers of `vllm bench serve` look for. */
+/* Three that overlap, the third sent as the second ends; outputs in the first second and the third. */
+START_TEST(peaks_are_of_one_instant_and_of_one_second)
+{
+    const uint32_t early[] = {100, 200, 2100}, mid[] = {30}, late[] = {999, 1500};
+    struct outcome o[] = {outcome_at(early, 3, 2500, 3), outcome_at(mid, 1, 500, 1),
+                          outcome_at(late, 2, 3000, 2), outcome_at(NULL, 0, 4000, 0)};
+    struct peaks peaks;
+
+    o[2].sent_us = 1500000;
+    o[2].first_us += 500000; /* 1.499 s after the first was sent, then 2.0 s */
+    ck_assert_int_eq(peaks_of(o, 4, &peaks), ST_OK);
+    ck_assert_uint_eq(peaks.requests, 2);
+    ck_assert_uint_eq(peaks.outputs_per_s, 3); /* 0.1, 0.2 and 0.03 s */
+    o[2].sent_us--;
+    ck_assert_int_eq(peaks_of(o, 4, &peaks), ST_OK);
+    ck_assert_uint_eq(peaks.requests, 3);
+    ck_assert_int_eq(peaks_of(o + 3, 1, &peaks), ST_OK); /* none was answered */
+    ck_assert(peaks.requests == 0 && peaks.outputs_per_s == 0);
+    for (size_t i = 0; i < 4; i++) {
+        outcome_deinit(&o[i]);
+    }
+}
+END_TEST
+
 START_TEST(json_and_block_have_the_keys_that_readers_know)
 {
     static const char *const keys[] = {"completed",
@@ -152,13 +176,20 @@ START_TEST(json_and_block_have_the_keys_that_readers_know)
                                        "request_throughput",
                                        "output_throughput",
                                        "total_token_throughput",
+                                       "request_goodput",
+                                       "max_output_tokens_per_s",
+                                       "max_concurrent_requests",
                                        "mean_ttft_ms",
                                        "median_tpot_ms",
                                        "std_itl_ms",
                                        "p99_e2el_ms"};
-    static const char *const lines[] = {
-        "Successful requests:", "Benchmark duration (s):", "Request throughput (req/s):",
-        "Mean TTFT (ms):", "P99 ITL (ms):"};
+    static const char *const lines[] = {"Successful requests:",
+                                        "Benchmark duration (s):",
+                                        "Request throughput (req/s):",
+                                        "Peak output token throughput (tok/s):",
+                                        "Peak concurrent requests:",
+                                        "Mean TTFT (ms):",
+                                        "P99 ITL (ms):"};
     const uint32_t ms[] = {10, 20};
     struct outcome o = outcome_at(ms, 2, 20, 2);
     struct json_object *object = json_object_new_object();
@@ -188,4 +219,5 @@ CHECK_MAIN("tally", ttft_is_from_send_to_first_output_and_gaps_are_between_outpu
            equal_texts_have_equal_hashes_however_they_were_cut,
            a_metric_is_what_numpy_says_of_the_same_samples,
            cold_and_warm_are_apart_and_failures_are_counted_once,
-           goodput_counts_those_below_all_limits, json_and_block_have_the_keys_that_readers_know)
+           goodput_counts_those_below_all_limits, peaks_are_of_one_instant_and_of_one_second,
+           json_and_block_have_the_keys_that_readers_know)
