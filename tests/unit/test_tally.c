@@ -143,7 +143,7 @@ START_TEST(goodput_counts_those_below_all_limits)
 END_TEST
 
 /* What readers of `vllm bench serve` look for. */
-/* Three that overlap, the third sent as the second ends; outputs in the first second and the third. */
+/* Three, the third sent as the second ends; outputs in the first second and the third. */
 START_TEST(peaks_are_of_one_instant_and_of_one_second)
 {
     const uint32_t early[] = {100, 200, 2100}, mid[] = {30}, late[] = {999, 1500};
