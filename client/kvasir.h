@@ -246,6 +246,7 @@ enum kvasir_code kvasir_generate(struct kvasir *client, const struct kvasir_requ
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+/* Token ids of a text.  `parse_special`: special tokens in it count as such. */
 enum kvasir_code kvasir_tokenize(struct kvasir *client, const char *text, bool parse_special,
                                  const uint32_t **ids_out, size_t *count_out);
 
@@ -268,19 +269,22 @@ struct kvasir_document_info {
     uint32_t references;
     uint32_t pins;
     uint64_t hits;
-    char state[16]; /* absent, building, sealed, partial */
+    char state[16]; /* absent, building, sealed, partial, quarantined; host: only there */
 };
 
 enum kvasir_code kvasir_get(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
                             struct kvasir_document_info *info_out);
 
-/* At most `limit` documents (0: 1000), by "hits" (NULL) or "tokens"; total_out may be NULL. */
+/* At most `limit` documents (0: 1000), by "hits" (NULL), "tokens" or "saved", the largest first;
+ * total_out may be NULL. */
 enum kvasir_code kvasir_list(struct kvasir *client, uint32_t limit, const char *order,
                              const struct kvasir_document_info **infos_out, size_t *count_out,
                              uint64_t *total_out);
 
-/* A pinned document is never evicted; pins are counted. */
+/* A pinned document is never evicted; pins are counted.  The second ends by itself. */
 enum kvasir_code kvasir_pin(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
+enum kvasir_code kvasir_pin_for(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
+                                uint64_t ttl_ms);
 enum kvasir_code kvasir_unpin(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
 
 /* Builds its KV now, before anyone asks. */
@@ -288,10 +292,6 @@ enum kvasir_code kvasir_warm(struct kvasir *client, const uint8_t key[KVASIR_KEY
 
 /* Drops its KV and its registration; returns when every copy has been overwritten. */
 enum kvasir_code kvasir_forget(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES]);
-
-/* The same, and the pin ends by itself after `ttl_ms`. */
-enum kvasir_code kvasir_pin_for(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
-                                uint64_t ttl_ms);
 
 /* How a document is to be kept ready.  Zeroed but for the weight is a good default. */
 struct kvasir_wish {
