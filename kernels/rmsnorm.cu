@@ -2,12 +2,10 @@
 // rmsnorm on a device: residual add and norm in one pass.
 //
 // Bound by bytes: x read and written, delta read, out written: 8 C bytes a row (4 without delta).
-// Split: a CTA takes one row while a wave of CTAs has room for all of them, two rows above: one
-// starts sooner, two have twice the bytes on their way.  Each thread keeps its 16-byte pieces of a
-// row in registers between the two passes (sum of squares, scale), so x is read once; all are asked
-// for before the first is stored.  It has one piece of a row; four without delta, where there is
-// half as much to wait for, and of rows wider than the largest CTA.  So how a row is summed depends
-// on C and on delta alone, never on T.
+// Split: one CTA a row.  Each thread keeps its 16-byte pieces of the row in registers between the
+// two passes (sum of squares, scale), so x is read once; all are asked for before the first is
+// stored.  It has one piece; four without delta, where there is half as much to wait for, and of
+// rows wider than the largest CTA.  So how a row is summed depends on C and on delta alone.
 // Numerics: the sum x + delta is rounded to bf16 first (it is the residual stream that the next
 // layer reads), then squared and summed in float32.
 #include "kernels/rmsnorm.h"
@@ -18,34 +16,26 @@
 namespace {
 
 constexpr int kThreadsMax = 512;
-constexpr int kPiecesMax = 4;       // of 16 bytes, a thread: C up to 512 * 4 * 8 = 16384
-constexpr uint32_t kAloneMax = 512; // rows of a CTA each: four on each of 132 multiprocessors
+constexpr int kPiecesMax = 4; // of 16 bytes, a thread: C up to 512 * 4 * 8 = 16384
 
-template <int kRows>
-__device__ __forceinline__ void
-block_sums(float (&x)[kRows])
+__device__ __forceinline__ float
+block_sum(float x)
 {
-    __shared__ float s_part[kRows][32];
+    __shared__ float s_part[32];
     const int lane = threadIdx.x & 31;
-    const int warp = threadIdx.x >> 5;
 
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        for (int i = 16; i > 0; i /= 2) {
-            x[r] += __shfl_xor_sync(~0u, x[r], i);
-        }
-        if (lane == 0) {
-            s_part[r][warp] = x[r];
-        }
+    for (int i = 16; i > 0; i /= 2) {
+        x += __shfl_xor_sync(~0u, x, i);
+    }
+    if (lane == 0) {
+        s_part[threadIdx.x / 32] = x;
     }
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < kRows; r++) {
-        x[r] = lane < (int)(blockDim.x + 31) / 32 ? s_part[r][lane] : 0.0f;
-        for (int i = 16; i > 0; i /= 2) {
-            x[r] += __shfl_xor_sync(~0u, x[r], i);
-        }
+    x = lane < (int)(blockDim.x + 31) / 32 ? s_part[lane] : 0.0f;
+    for (int i = 16; i > 0; i /= 2) {
+        x += __shfl_xor_sync(~0u, x, i);
     }
+    return x;
 }
 
 __device__ __forceinline__ uint32_t
@@ -54,12 +44,10 @@ add(uint32_t x, uint32_t delta)
     return pack_bf16(bf16_lo(x) + bf16_lo(delta), bf16_hi(x) + bf16_hi(delta));
 }
 
-// Not as x * x + y * y, where the compiler chooses which product is rounded, and may choose
-// otherwise for two rows than for one.
 __device__ __forceinline__ float
 square(uint32_t x)
 {
-    return fmaf(bf16_lo(x), bf16_lo(x), __fmul_rn(bf16_hi(x), bf16_hi(x)));
+    return bf16_lo(x) * bf16_lo(x) + bf16_hi(x) * bf16_hi(x);
 }
 
 __device__ __forceinline__ uint32_t
@@ -68,18 +56,18 @@ scale(uint32_t x, uint32_t weight, float factor)
     return pack_bf16(bf16_lo(x) * factor * bf16_lo(weight), bf16_hi(x) * factor * bf16_hi(weight));
 }
 
-template <bool kHasDelta, int kRows, int kPieces>
+template <bool kHasDelta, int kPieces>
 __global__ __launch_bounds__(kThreadsMax) void rmsnorm_kernel(
     const __grid_constant__ rmsnorm_args args)
 {
     const uint32_t n = args.C / 8;
-    const uint32_t row = blockIdx.x * kRows;
-    uint4 *x = (uint4 *)args.x + (size_t)row * n;
-    const uint4 *delta = (const uint4 *)args.delta + (size_t)row * n;
+    const size_t row = (size_t)blockIdx.x * n;
+    uint4 *x = (uint4 *)args.x + row;
+    const uint4 *delta = (const uint4 *)args.delta + row;
     const uint4 *weight = (const uint4 *)args.weight;
-    uint4 *out = (uint4 *)args.out + (size_t)row * n;
-    uint4 r_x[kRows][kPieces], r_delta[kRows][kPieces], r_w[kPieces];
-    float sum[kRows] = {};
+    uint4 *out = (uint4 *)args.out + row;
+    uint4 r_x[kPieces], r_delta[kPieces], r_w[kPieces];
+    float sum = 0.0f;
 
     let_next_start();
 #pragma unroll
@@ -92,44 +80,41 @@ __global__ __launch_bounds__(kThreadsMax) void rmsnorm_kernel(
     }
     wait_for_previous();
 #pragma unroll
-    for (int j = 0; j < kRows * kPieces; j++) {
-        const int r = j / kPieces, k = j % kPieces;
+    for (int k = 0; k < kPieces; k++) {
         const uint32_t i = threadIdx.x + k * blockDim.x;
 
-        if (i < n && row + r < args.T) {
-            r_x[r][k] = x[r * n + i];
+        if (i < n) {
+            r_x[k] = x[i];
             if (kHasDelta) {
-                r_delta[r][k] = delta[r * n + i];
+                r_delta[k] = delta[i];
             }
         }
     }
 #pragma unroll
-    for (int j = 0; j < kRows * kPieces; j++) {
-        const int r = j / kPieces, k = j % kPieces;
+    for (int k = 0; k < kPieces; k++) {
         const uint32_t i = threadIdx.x + k * blockDim.x;
-        uint4 &p = r_x[r][k];
+        uint4 &p = r_x[k];
 
-        if (i < n && row + r < args.T) {
+        if (i < n) {
             if (kHasDelta) {
-                const uint4 d = r_delta[r][k];
+                const uint4 d = r_delta[k];
 
                 p = make_uint4(add(p.x, d.x), add(p.y, d.y), add(p.z, d.z), add(p.w, d.w));
-                x[r * n + i] = p;
+                x[i] = p;
             }
-            sum[r] += square(p.x) + square(p.y) + square(p.z) + square(p.w);
+            sum += square(p.x) + square(p.y) + square(p.z) + square(p.w);
         }
     }
-    block_sums(sum);
-#pragma unroll
-    for (int j = 0; j < kRows * kPieces; j++) {
-        const int r = j / kPieces, k = j % kPieces;
-        const uint32_t i = threadIdx.x + k * blockDim.x;
-        const uint4 w = r_w[k], p = r_x[r][k];
-        const float factor = rsqrtf(sum[r] / args.C + args.eps);
+    const float factor = rsqrtf(block_sum(sum) / args.C + args.eps);
 
-        if (i < n && row + r < args.T) {
-            out[r * n + i] = make_uint4(scale(p.x, w.x, factor), scale(p.y, w.y, factor),
-                                        scale(p.z, w.z, factor), scale(p.w, w.w, factor));
+#pragma unroll
+    for (int k = 0; k < kPieces; k++) {
+        const uint32_t i = threadIdx.x + k * blockDim.x;
+        const uint4 w = r_w[k], p = r_x[k];
+
+        if (i < n) {
+            out[i] = make_uint4(scale(p.x, w.x, factor), scale(p.y, w.y, factor),
+                                scale(p.z, w.z, factor), scale(p.w, w.w, factor));
         }
     }
 }
@@ -139,12 +124,9 @@ enum status
 launch(const rmsnorm_args &args, cudaStream_t stream)
 {
     const uint32_t each = (args.C / 8 + kPieces - 1) / kPieces;
-    const uint32_t threads = (each + 31) / 32 * 32;
 
-    return args.T <= kAloneMax ? launch_early(rmsnorm_kernel<kHasDelta, 1, kPieces>, dim3(args.T),
-                                              threads, 0, stream, args)
-                               : launch_early(rmsnorm_kernel<kHasDelta, 2, kPieces>,
-                                              dim3((args.T + 1) / 2), threads, 0, stream, args);
+    return launch_early(rmsnorm_kernel<kHasDelta, kPieces>, dim3(args.T), (each + 31) / 32 * 32, 0,
+                        stream, args);
 }
 
 } // namespace
