@@ -5,11 +5,10 @@
 // stream have called let_next_start (or ended).  What it reads of earlier kernels, and all that it
 // writes, comes after wait_for_previous; what no kernel of the chain writes (weights, the plan of a
 // step, documents' keys unless the step builds some) may be read before.  For that the first kernel
-// behind the copies of a step is an ordinary launch, or calls let_next_start after its wait (embed).
+// behind the copies of a step is an ordinary launch, or lets the next start after its wait (embed).
 // Every CTA has to call wait_for_previous, also one without work: the end of a grid must imply the
-// end of all before it.
-// Recorded graphs keep the edges.  On older devices the two functions are nothing and the launch an
-// ordinary one.
+// end of all before it.  Recorded graphs keep the edges.  On older devices the two functions are
+// nothing and the launch an ordinary one.
 #ifndef KERNELS_DEVICE_LAUNCH_CUH
 #define KERNELS_DEVICE_LAUNCH_CUH
 
