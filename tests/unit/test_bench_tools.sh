@@ -54,6 +54,11 @@ results=$bench/results/2026-11-30-claims
 "$bench/run_claims" --out "$results.jsonl" --page >"$dir/page"
 sed -n '/^## lazy beside/,$p' "$results.md" | diff "$dir/page" - >"$dir/out" || fail "claims.md: $(head -n 5 "$dir/out")"
 
+# README tells how each figure is made.
+for figure in $(sed -n 's/^    ("\([a-z-]*\)", .*/\1/p' "$bench/plot") ttft-modes; do
+    grep -q "^| .*\`$figure\`.* |" "$bench/README.md" || fail "README does not tell how $figure is made"
+done
+
 if command -v gnuplot >/dev/null; then
     for rate in 1 2; do
         echo "{\"label\":\"a_b\",\"request_rate\":$rate,\"max_concurrency\":4,\"median_ttft_ms\":$rate," \
