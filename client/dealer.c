@@ -92,6 +92,7 @@ dealer_next_event(struct dealer *dealer)
         memcpy(&event, frames_bytes(&frames, 0), sizeof(event));
         memcpy(&value, (const uint8_t *)frames_bytes(&frames, 0) + sizeof(event), sizeof(value));
         dealer->connection = event == ZMQ_EVENT_CONNECTED ? (int)value : dealer->connection;
+        dealer->is_accepted |= event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
     }
     frames_close(&frames);
     return event;
@@ -107,6 +108,12 @@ dealer_unreachable(const struct dealer *dealer)
                    "%s: permission denied: who may use kvasird is in the group of its runtime "
                    "directory",
                    path);
+    }
+    if (dealer->connection >= 0 && !dealer->is_accepted) {
+        return ERR(ST_UNAVAILABLE,
+                   "%s ends the connection: kvasird stops there, or wants keys (its public one and "
+                   "a secret one that it knows)",
+                   dealer->url);
     }
     return ERR(ST_UNAVAILABLE, "no kvasird at %s", dealer->url);
 }
@@ -129,6 +136,7 @@ make_sockets(struct dealer *dealer)
     (void)snprintf(monitor_url, sizeof(monitor_url), "inproc://kvasir-monitor-%llu",
                    (unsigned long long)atomic_fetch_add(&serial, 1));
     dealer->connection = -1;
+    dealer->is_accepted = false;
     dealer->socket = zmq_socket(dealer->context, ZMQ_DEALER);
     dealer->monitor = zmq_socket(dealer->context, ZMQ_PAIR);
     if (dealer->socket == NULL || dealer->monitor == NULL) {

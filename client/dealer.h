@@ -23,6 +23,7 @@ struct dealer {
     void *socket;  /* NULL: not open */
     void *monitor;
     int connection; /* the socket's file descriptor: libzmq's, only looked at; -1: not connected */
+    bool is_accepted; /* the handshake has succeeded */
     struct wire_buffer header;
 };
 
@@ -45,8 +46,8 @@ void dealer_close(struct dealer *dealer);
  * that nobody listens. */
 int dealer_next_event(struct dealer *dealer);
 
-/* The failure to tell of when nobody was reached: kvasird is not there, or we may not go to its
- * socket.  ST_UNAVAILABLE, always. */
+/* The failure to tell of when nobody was reached: kvasird is not there, we may not go to its
+ * socket, or it wants keys.  ST_UNAVAILABLE, always. */
 enum status dealer_unreachable(const struct dealer *dealer);
 
 /* Whether the other side has closed.  The kernel knows at once; the monitor learns it only when
