@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -276,29 +277,40 @@ END_TEST
 static const struct question longer = {
     .docs = docs, .doc_count = 3, .max_tokens = SCENE(1500, 600, 200)};
 
-/* Asks, ends the daemon in the middle of the answer as often as `ends` has functions, and has the
- * answer whole and the same as undisturbed. */
-static void
-assert_goes_on(struct host *host, void (*const *ends)(struct host *))
+/* Asks and ends the daemon in the middle of the answer, as often as `ends` has functions; has the
+ * answer whole and the same as undisturbed.  Whether the last daemon had to do with it: it has not
+ * if all was said by then, while we had no processor. */
+static bool
+goes_on(struct host *host, void (*const *ends)(struct host *), const struct answer *undisturbed)
 {
-    struct answer undisturbed, answer;
-    size_t tokens = 2;
-
-    ask_ok(host, &longer, &undisturbed);
     struct asking *asking = asking_start(host, &longer);
+    struct answer answer;
 
-    for (; *ends != NULL; ends++, tokens += 20) {
+    for (size_t tokens = 2; *ends != NULL; ends++, tokens += 20) {
         asking_wait_tokens(asking, tokens);
         (*ends)(host);
         host_restart_daemon(host);
     }
     asking_end(&asking, &answer);
     ck_assert_msg(answer.code == KVASIR_OK, "%s", answer.message);
-    answer_assert_same(&undisturbed, &answer);
-    ck_assert_uint_eq(host_counter(host, "requests_resumed"), 1);
-    ck_assert_uint_eq(host_counter(host, "requests_submitted"), 1);
+    answer_assert_same(undisturbed, &answer);
+    uint64_t submitted = host_counter(host, "requests_submitted");
+
+    ck_assert_uint_le(submitted, 1);
+    ck_assert_uint_eq(host_counter(host, "requests_resumed"), submitted);
     host_wait_exactly(host, "blocks_own", 0);
     ck_assert_uint_eq(host_counter(host, "blocks_quarantined"), 0);
+    return submitted == 1;
+}
+
+static void
+assert_goes_on(struct host *host, void (*const *ends)(struct host *))
+{
+    struct answer undisturbed;
+
+    ask_ok(host, &longer, &undisturbed);
+    while (!goes_on(host, ends, &undisturbed)) {
+    }
 }
 
 START_TEST(an_answer_goes_on_over_crashes_of_the_daemon_and_nothing_comes_twice)
@@ -324,13 +336,18 @@ END_TEST
 START_TEST(a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)
 {
     struct host *host = start_host(1);
+    const char *const args[] = {"--runtime-dir", host_dir(host), NULL};
+    const char *const env[] = {"KVASIR_FAILPOINTS=step_done=stop@3", NULL}; /* of 24 */
     struct answer undisturbed, answer;
+    siginfo_t info;
 
-    ask_ok(host, &longer, &undisturbed);
-    struct asking *asking = asking_start(host, &longer);
+    ask_ok(host, &question, &undisturbed);
+    process_signal(host_worker(host, 0), SIGTERM);
+    ck_assert_int_eq(host_wait_worker(host, 0), 0);
+    struct process *stopped = process_start("./kvasir-worker", args, env);
+    struct asking *asking = asking_start(host, &question);
 
-    asking_wait_tokens(asking, 2);
-    process_signal(host_worker(host, 0), SIGSTOP);
+    ck_assert_int_eq(waitid(P_PID, (id_t)process_pid(stopped), &info, WSTOPPED | WNOWAIT), 0);
     host_kill_daemon(host);
     host_restart_daemon(host);
     ck_assert_uint_gt(host_counter(host, "blocks_quarantined"), 0);
@@ -338,7 +355,7 @@ START_TEST(a_stopped_worker_keeps_its_blocks_fenced_over_a_restart)
     asking_end(&asking, &answer);
     answer_assert_same(&undisturbed, &answer);
     ck_assert_uint_gt(host_counter(host, "blocks_quarantined"), 0);
-    host_kill_worker(host, 0);
+    process_destroy(&stopped);
     host_wait_exactly(host, "blocks_quarantined", 0);
     host_stop(&host);
 }
