@@ -9,8 +9,7 @@
 #define REQUESTS 10
 #define DECODES  4 /* of a step */
 #define TOKENS   200
-#define ENDLESS  6 /* asks for LONG tokens where somebody cancels it */
-#define LONG     2000
+#define ENDLESS  6 /* asks for as much as there may be where somebody cancels it */
 
 static const char *const worker_args[] = {"--decodes-max", "4", "--seqs-max", "16", NULL};
 static const struct asking_doc document = {60, 1};
@@ -29,7 +28,7 @@ start_all(struct host *host, struct asking *askings[REQUESTS], bool has_endless)
     for (uint32_t i = 0; i < REQUESTS; i++) {
         struct question question = make_question(i);
 
-        question.max_tokens = has_endless && i == ENDLESS ? LONG : TOKENS;
+        question.max_tokens = has_endless && i == ENDLESS ? ASKING_TOKENS_MAX : TOKENS;
         askings[i] = asking_start(host, &question);
         host_wait_exactly(host, "requests_queued", i + 1);
     }
