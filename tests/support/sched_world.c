@@ -182,6 +182,14 @@ world_submit(struct world *world, struct world_ask ask)
 }
 
 uint64_t
+world_ask_about(struct world *world, uint32_t doc, uint32_t query, uint32_t max_tokens)
+{
+    return world_submit(
+        world,
+        (struct world_ask){.docs = &doc, .doc_count = 1, .query = query, .max_tokens = max_tokens});
+}
+
+uint64_t
 world_warm(struct world *world, uint32_t doc, bool may_evict)
 {
     uint64_t id = ++world->next_id;

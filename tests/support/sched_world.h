@@ -78,6 +78,8 @@ uint32_t world_doc_tokens(uint32_t doc);
 struct dockey world_doc_key(uint32_t doc);
 
 uint64_t world_submit(struct world *world, struct world_ask ask);
+/* One document, `query` tokens behind it, and nothing special. */
+uint64_t world_ask_about(struct world *world, uint32_t doc, uint32_t query, uint32_t max_tokens);
 /* Offers a document to be encoded in idle time; its end is that of the request returned. */
 uint64_t world_warm(struct world *world, uint32_t doc, bool may_evict);
 /* A bit of the host tier's memory flips. */

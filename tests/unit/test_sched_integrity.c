@@ -231,9 +231,7 @@ START_TEST(a_request_takes_the_blocks_of_a_second_copy)
         ck_assert(world_step(world, 0));
     }
     /* The second copy is being made now, and this one needs nearly the whole pool. */
-    const uint32_t large[] = {760003};
-    uint64_t id = world_submit(
-        world, (struct world_ask){.docs = large, .doc_count = 1, .query = 4, .max_tokens = 2});
+    uint64_t id = world_ask_about(world, 760003, 4, 2);
 
     world_run(world, 300);
     ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);

@@ -115,14 +115,11 @@ START_TEST(a_document_built_by_one_worker_is_read_by_another)
 
     config.workers = 2;
     struct world *world = world_new(config);
-    uint32_t docs[] = {9001};
     struct sched_worker_info info;
 
-    uint64_t first = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 3, .max_tokens = 2});
+    uint64_t first = world_ask_about(world, 9001, 3, 2);
     world_run(world, 100);
-    uint64_t second = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 3, .max_tokens = 2});
+    uint64_t second = world_ask_about(world, 9001, 3, 2);
 
     world_run(world, 100);
     ck_assert_uint_ne(world_get(world, first)->last_worker, world_get(world, second)->last_worker);
@@ -156,15 +153,12 @@ START_TEST(a_request_beyond_the_context_is_refused_with_both_sizes)
 
     config.context_max = 30;
     struct world *world = world_new(config);
-    uint32_t docs[] = {20001};
-    uint64_t id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 6});
+    uint64_t id = world_ask_about(world, 20001, 5, 6);
 
     ck_assert_int_eq(world_get(world, id)->end, SCHED_END_NEVER_FITS);
     ck_assert_str_eq(world_get(world, id)->message,
                      "prompt of 25 tokens and max_tokens 6: the model's context has 30");
-    id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 5});
+    id = world_ask_about(world, 20001, 5, 5);
     world_run(world, 100);
     ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
     world_destroy(world);
@@ -226,12 +220,10 @@ START_TEST(a_small_request_passes_a_big_one_that_does_not_fit_yet_but_not_for_ev
 {
     struct world *world = world_new(small());
     uint32_t big[] = {240001, 140002}; /* 95 of 100 blocks */
-    uint32_t held[] = {80003};
     struct world_ask tiny = {.query = 2, .max_tokens = 1};
 
     /* Holds 20 blocks of documents for a while. */
-    world_submit(world,
-                 (struct world_ask){.docs = held, .doc_count = 1, .query = 2, .max_tokens = 60});
+    world_ask_about(world, 80003, 2, 60);
     uint64_t waiting = world_submit(
         world, (struct world_ask){.docs = big, .doc_count = 2, .query = 2, .max_tokens = 2});
     uint64_t passing[SCHED_PASSES_MAX];
@@ -257,9 +249,7 @@ END_TEST
 START_TEST(cancel_gives_the_blocks_back_within_two_steps_and_is_harmless_when_repeated)
 {
     struct world *world = world_new(small());
-    uint32_t docs[] = {40001};
-    uint64_t id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 50});
+    uint64_t id = world_ask_about(world, 40001, 5, 50);
 
     world_step(world, 0); /* in the middle of the build */
     ck_assert(world_cancel(world, id, false));
@@ -272,8 +262,7 @@ START_TEST(cancel_gives_the_blocks_back_within_two_steps_and_is_harmless_when_re
     ck_assert(!world_cancel(world, 77, false));
 
     /* And in the middle of the answer: the sealed document stays, the own blocks go. */
-    id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 50});
+    id = world_ask_about(world, 40001, 5, 50);
     while (world_get(world, id)->tokens < 3) {
         world_step(world, 0);
     }
@@ -289,10 +278,8 @@ END_TEST
 START_TEST(a_build_whose_owner_is_cancelled_goes_on_for_another_who_waits)
 {
     struct world *world = world_new(small());
-    uint32_t docs[] = {40001};
-    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 5};
-    uint64_t owner = world_submit(world, ask);
-    uint64_t heir = world_submit(world, ask);
+    uint64_t owner = world_ask_about(world, 40001, 5, 5);
+    uint64_t heir = world_ask_about(world, 40001, 5, 5);
 
     world_step(world, 0);
     world_cancel(world, owner, false);
@@ -308,13 +295,11 @@ END_TEST
 START_TEST(a_request_for_a_document_whose_build_is_being_stopped_waits_and_builds_it_anew)
 {
     struct world *world = world_new(small());
-    uint32_t docs[] = {40001};
-    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 5};
-    uint64_t first = world_submit(world, ask);
+    uint64_t first = world_ask_about(world, 40001, 5, 5);
 
     world_step(world, 0);
     world_cancel(world, first, false);
-    uint64_t second = world_submit(world, ask);
+    uint64_t second = world_ask_about(world, 40001, 5, 5);
 
     world_run(world, 100);
     ck_assert_int_eq(world_get(world, second)->end, SCHED_END_OK);

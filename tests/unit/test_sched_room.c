@@ -66,11 +66,8 @@ END_TEST
 START_TEST(two_requests_with_documents_of_60_percent_each_run_one_after_the_other)
 {
     struct world *world = world_new(small(20));
-    uint32_t docs_a[] = {40001}, docs_b[] = {40002}; /* 10 of 20 blocks each, and 2 of its own */
-    uint64_t a = world_submit(
-        world, (struct world_ask){.docs = docs_a, .doc_count = 1, .query = 4, .max_tokens = 4});
-    uint64_t b = world_submit(
-        world, (struct world_ask){.docs = docs_b, .doc_count = 1, .query = 4, .max_tokens = 4});
+    uint64_t a = world_ask_about(world, 40001, 4, 4); /* 10 of 20 blocks, and 2 of its own */
+    uint64_t b = world_ask_about(world, 40002, 4, 4);
 
     world_run(world, 1000);
     ck_assert_int_eq(world_get(world, a)->end, SCHED_END_OK);
@@ -109,10 +106,8 @@ END_TEST
 START_TEST(documents_nobody_reads_are_evicted_before_anybody_is_preempted)
 {
     struct world *world = world_new(small(20));
-    uint32_t docs[] = {40001}; /* 10 blocks */
 
-    world_submit(world,
-                 (struct world_ask){.docs = docs, .doc_count = 1, .query = 1, .max_tokens = 1});
+    world_ask_about(world, 40001, 1, 1); /* 10 blocks */
     world_run(world, 100);
     uint64_t id = world_submit(world, (struct world_ask){.query = 8, .max_tokens = 60});
 

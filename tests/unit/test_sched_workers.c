@@ -20,9 +20,7 @@ pair(void)
 START_TEST(a_request_whose_worker_dies_continues_on_another_with_what_was_sent)
 {
     struct world *world = world_new(pair());
-    uint32_t docs[] = {10001};
-    uint64_t id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 20});
+    uint64_t id = world_ask_about(world, 10001, 5, 20);
 
     for (int i = 0; i < 6; i++) {
         world_step(world, 0);
@@ -45,10 +43,8 @@ END_TEST
 START_TEST(builds_die_with_their_worker_and_are_made_anew)
 {
     struct world *world = world_new(pair());
-    uint32_t docs[] = {40001};
-    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 2};
-    uint64_t owner = world_submit(world, ask);
-    uint64_t joined = world_submit(world, ask);
+    uint64_t owner = world_ask_about(world, 40001, 5, 2);
+    uint64_t joined = world_ask_about(world, 40001, 5, 2);
 
     world_step(world, 0);
     ck_assert_uint_eq(world_get(world, joined)->last_worker, 0);
@@ -65,13 +61,11 @@ END_TEST
 START_TEST(sealed_documents_survive_their_worker)
 {
     struct world *world = world_new(pair());
-    uint32_t docs[] = {40001};
-    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 2};
 
-    world_submit(world, ask);
+    world_ask_about(world, 40001, 5, 2);
     world_run(world, 100);
     world_kill(world, 0);
-    uint64_t id = world_submit(world, ask);
+    uint64_t id = world_ask_about(world, 40001, 5, 2);
 
     world_run(world, 100);
     ck_assert_uint_eq(world_get(world, id)->usage.tokens_reused, 40);
@@ -83,9 +77,7 @@ END_TEST
 START_TEST(blocks_of_a_silent_worker_are_fenced_until_its_process_is_gone)
 {
     struct world *world = world_new(pair());
-    uint32_t docs[] = {40001};
-    uint64_t id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 20});
+    uint64_t id = world_ask_about(world, 40001, 5, 20);
 
     world_step(world, 0);
     world_silence(world, 0);
@@ -160,9 +152,7 @@ END_TEST
 START_TEST(a_cancelled_request_whose_worker_dies_gives_its_blocks_back)
 {
     struct world *world = world_new(pair());
-    uint32_t docs[] = {40001};
-    uint64_t id = world_submit(
-        world, (struct world_ask){.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 20});
+    uint64_t id = world_ask_about(world, 40001, 5, 20);
 
     world_step(world, 0);
     world_cancel(world, id, false);
@@ -197,10 +187,8 @@ START_TEST(a_request_bound_to_a_busy_worker_runs_elsewhere_once_its_document_is_
 
     config.seqs_max = 1;
     struct world *world = world_new(config);
-    uint32_t docs[] = {40001};
-    struct world_ask ask = {.docs = docs, .doc_count = 1, .query = 5, .max_tokens = 30};
-    uint64_t builder = world_submit(world, ask);
-    uint64_t reader = world_submit(world, ask);
+    uint64_t builder = world_ask_about(world, 40001, 5, 30);
+    uint64_t reader = world_ask_about(world, 40001, 5, 30);
 
     ck_assert_uint_eq(world_get(world, reader)->assigns, 0);
     while (world_get(world, reader)->assigns == 0) {
@@ -245,17 +233,13 @@ START_TEST(a_load_that_a_worker_has_no_memory_for_is_computed_and_its_copy_stays
     uint32_t docs[] = {40001, 40002, 40003, 40004, 40005, 40006};
 
     for (uint32_t i = 0; i < 6; i++) { /* more than the pool holds */
-        (void)world_submit(
-            world,
-            (struct world_ask){.docs = &docs[i], .doc_count = 1, .query = 5, .max_tokens = 2});
+        (void)world_ask_about(world, docs[i], 5, 2);
         world_run(world, 1000);
     }
     world_evict(world, 64);
     world_starve(world, 0);
     for (uint32_t i = 0; i < 6; i++) {
-        uint64_t id = world_submit(
-            world,
-            (struct world_ask){.docs = &docs[i], .doc_count = 1, .query = 5, .max_tokens = 2});
+        uint64_t id = world_ask_about(world, docs[i], 5, 2);
 
         world_run(world, 1000);
         ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
@@ -276,9 +260,7 @@ static void
 visit(struct world *world, const uint32_t docs[], uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        (void)world_submit(
-            world,
-            (struct world_ask){.docs = &docs[i], .doc_count = 1, .query = 5, .max_tokens = 2});
+        (void)world_ask_about(world, docs[i], 5, 2);
         world_run(world, 1000);
     }
 }
