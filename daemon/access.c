@@ -39,7 +39,9 @@ fill(const char *path, const struct row *row, struct access_entry *entry)
     if (row->key == NULL) {
         return ERR(ST_INVALID, "%s: key is missing", path);
     }
-    TRY(curve_read_public(row->key, key));
+    if (curve_read_public(row->key, key) != ST_OK) {
+        return ERR(ST_INVALID, "%s: key %s", path, status_detail());
+    }
     (void)zmq_z85_decode(entry->key, key);
     if (strcmp(row->role, "client") != 0 && strcmp(row->role, "admin") != 0) {
         return ERR(ST_INVALID, "%s: role %s: it must be client or admin", path, row->role);

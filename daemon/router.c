@@ -91,7 +91,8 @@ bind_remote(struct router *router, const struct router_config *config)
     TRY(curve_be_server(socket, config->remote_secret));
     if (zmq_setsockopt(socket, ZMQ_ROUTER_HANDOVER, &handover, sizeof(handover)) != 0
         || zmq_bind(socket, config->remote_url) != 0) {
-        return ERR(ST_SYSTEM, "listen %s: %s", config->remote_url, zmq_strerror(errno));
+        return ERR(ST_SYSTEM, "listen %s: %s", config->remote_url,
+                   errno == EINVAL ? "it must be tcp://ADDRESS:PORT" : zmq_strerror(errno));
     }
     return ST_OK;
 }

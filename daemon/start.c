@@ -305,9 +305,12 @@ start_router(struct kvasird *d, const struct router_handlers *handlers)
         TRY(curve_read_secret(d->options.curve_secret, secret));
         TRY(access_read(d->options.curve_clients, &d->access));
         config.remote_secret = secret;
+    }
+    TRY(router_new(&config, handlers, &d->router));
+    if (config.remote_url != NULL) {
         log_info("listening", "url=%s keys=%zu", config.remote_url, access_count(d->access));
     }
-    return router_new(&config, handlers, &d->router);
+    return ST_OK;
 }
 
 enum status

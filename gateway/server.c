@@ -648,6 +648,7 @@ server_start(struct server *server)
         {MHD_OPTION_END, 0, NULL},
     };
 
+    errno = 0; /* stays so if all that is wrong is a certificate */
     server->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
         MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
@@ -659,6 +660,10 @@ server_start(struct server *server)
         (unsigned)LISTEN_BACKLOG, MHD_OPTION_ARRAY, server->certificate != NULL ? tls : tls + 2,
         MHD_OPTION_END);
     freeaddrinfo(address);
+    if (server->daemon == NULL && errno == 0 && server->certificate != NULL) {
+        return ERR(ST_INVALID, "tls-cert %s, tls-key %s: no certificate in PEM and its key",
+                   o->tls_cert, o->tls_key);
+    }
     return server->daemon != NULL ? ST_OK
                                   : ERR(ST_SYSTEM, "cannot listen on %s port %u: %s", o->host,
                                         (unsigned)o->port, strerror(errno));

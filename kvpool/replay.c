@@ -69,7 +69,7 @@ static void
 count(struct replay *r, uint32_t request, size_t want_count, bool is_claimed)
 {
     uint32_t uncounted = r->config->uncounted;
-    bool is_counted = request >= uncounted, is_whole = true;
+    bool is_counted = request >= uncounted;
     bool is_early = request - uncounted < (r->trace->request_count - uncounted) / 2;
 
     for (size_t i = 0; i < want_count; i++) {
@@ -85,14 +85,10 @@ count(struct replay *r, uint32_t request, size_t want_count, bool is_claimed)
             r->result.tokens_early += is_early ? want->n_tokens : 0;
             r->result.tokens_hit_early += is_early ? ready : 0;
             r->result.tokens_first += r->is_seen[doc] ? 0 : want->n_tokens;
-            is_whole = is_whole && ready == want->n_tokens;
         }
         r->is_seen[doc] = 1;
     }
-    if (is_counted) {
-        r->result.requests++;
-        r->result.requests_whole += is_whole;
-    }
+    r->result.requests += is_counted;
 }
 
 /* Waits as a scheduler does: when there is no room, somebody has to end first. */

@@ -38,7 +38,7 @@ struct replay_config {
 };
 
 struct replay_result {
-    uint64_t requests, requests_whole; /* counted ones; those that missed nothing */
+    uint64_t requests;                 /* counted ones */
     uint64_t documents, documents_hit; /* hit whole */
     uint64_t tokens, tokens_hit;
     uint64_t tokens_early, tokens_hit_early; /* of these, in the first half of what counts */

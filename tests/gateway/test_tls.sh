@@ -58,3 +58,9 @@ except (http.client.HTTPException, OSError):
     pass
 assert get("/health")[0] == 200
 PY
+
+if ./kvasir-gateway --port 0 --tls-cert "$dir/key.pem" --tls-key "$dir/key.pem" >"$dir/refused" 2>&1; then
+    echo 'a key was taken for a certificate' >&2
+    exit 1
+fi
+grep -q "detail=\"tls-cert $dir/key.pem, tls-key $dir/key.pem: no certificate" "$dir/refused" || { cat "$dir/refused" >&2 && exit 1; }

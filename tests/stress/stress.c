@@ -32,7 +32,6 @@
 #include "tests/stress/ask_plan.h"
 
 #define REQUESTS_MAX 1024
-#define NO_INDEX     UINT32_MAX
 
 extern char **environ;
 

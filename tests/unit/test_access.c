@@ -84,7 +84,7 @@ START_TEST(one_wrong_file_refuses_the_folder_and_is_named)
         const char *text, *why;
     } cases[] = {
         {"role = client\n", "bad.conf: key is missing"},
-        {"key = " KEY_A "x\n", "No such file"}, /* no key, so a path */
+        {"key = " KEY_A "x\n", "bad.conf: key " KEY_A "x: No such file"}, /* no key, so a path */
         {"key = " KEY_B "\nrole = king\n", "role king: it must be client or admin"},
         {"key = " KEY_B "\ntenant = a/b\n", "tenant a/b: letters, digits"},
         {"key = " KEY_A "\n", "alice and bad have the same key"},
