@@ -58,7 +58,7 @@ struct exchange {
     char allow[ROUTES_ALLOW_BYTES];     /* methods of a path that does not serve this one */
     uint64_t arrival_us;
     struct text body;
-    size_t body_bytes; /* that server->body_bytes counts of it */
+    size_t body_bytes, value_bytes; /* that server->body_bytes counts of it and its values */
 
     enum exchange_phase phase;
     unsigned status;

@@ -35,8 +35,10 @@ static const struct conf_option table[] = {
      AT(max_connections_per_ip)},
     {"max-body", CONF_SIZE, "16MiB", 1024, WIRE_CLIENT_BYTES_MAX, "BYTES", "of a request",
      AT(max_body)},
-    {"max-bodies", CONF_SIZE, "1GiB", 1024, 0, "BYTES",
-     "of all requests that are being read; more are refused for now", AT(max_bodies)},
+    {"max-bodies", CONF_SIZE, "1GiB", 65536, 0, "BYTES",
+     "of all requests that are being read, and of what their values take meanwhile; more are "
+     "refused for now",
+     AT(max_bodies)},
     {"max-header", CONF_SIZE, "32KiB", 4096, 1u << 20, "BYTES",
      "of a request's line and headers, and of what is written at once", AT(max_header)},
     {"read-timeout", CONF_DURATION, "30s", 1, TIMEOUT_MAX, "TIME",

@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "gateway/bodies.h"
 #include "gateway/routes.h"
 
 #define STREAM_BLOCK_BYTES 4096
@@ -339,6 +340,12 @@ server_read_request(struct exchange *exchange, enum request_kind kind, struct re
         .temperature = (float)server->options.default_temperature,
     };
     struct refusal refusal;
+
+    *request = (struct request){0};
+    if (!bodies_open(exchange)) {
+        exchange_drop_body(exchange);
+        return false;
+    }
     bool is_ok =
         request_read(request, kind, exchange->body.bytes, exchange->body.length, &limits, &refusal);
 
@@ -414,14 +421,6 @@ server_check_model(struct exchange *exchange, const char *name, char model_out[S
     return true;
 }
 
-static void
-refuse_body(struct exchange *exchange)
-{
-    exchange_refuse_as(exchange, 413, "invalid_request_error", "request_too_large",
-                       "the body is larger than the %" PRIu64 " bytes of --max-body",
-                       exchange->server->options.max_body);
-}
-
 /* Refuses what need not be read to its end. */
 static void
 begin(struct exchange *exchange, const char *url, const char *method)
@@ -440,7 +439,7 @@ begin(struct exchange *exchange, const char *url, const char *method)
     } else if (!exchange->route->is_open && !is_authorised(exchange)) {
         return;
     } else if (length != NULL && strtoull(length, NULL, 10) > server->options.max_body) {
-        refuse_body(exchange);
+        bodies_refuse(exchange);
     } else if (atomic_load(&server->is_draining) && !exchange->route->is_open) {
         exchange_refuse_as(exchange, 503, "unavailable_error", "draining",
                            "the gateway is stopping");
@@ -475,42 +474,6 @@ first_call(struct server *server, struct MHD_Connection *mhd, const char *url, c
     return result;
 }
 
-/* A client may be slow with a body, so thousands of them may lie here at once. */
-static bool
-count_body(struct exchange *exchange, size_t length)
-{
-    struct server *server = exchange->server;
-    size_t bytes = atomic_fetch_add(&server->body_bytes, length) + length;
-
-    exchange->body_bytes += length;
-    if (bytes <= server->options.max_bodies) {
-        return true;
-    }
-    exchange_drop_body(exchange);
-    exchange_refuse_as(exchange, 503, "unavailable_error", "overloaded",
-                       "%zu bytes of requests are being read: the limit is %" PRIu64, bytes,
-                       server->options.max_bodies);
-    exchange->retry_after_s = 1;
-    return false;
-}
-
-static void
-take_body(struct exchange *exchange, const char *bytes, size_t length)
-{
-    if (exchange->is_queued || exchange->phase != EXCHANGE_OPEN) {
-        return; /* refused already; the rest is read and dropped */
-    }
-    if (exchange->body.length + length > exchange->server->options.max_body) {
-        exchange_drop_body(exchange);
-        refuse_body(exchange);
-        return;
-    }
-    if (!count_body(exchange, length)) {
-        return;
-    }
-    text_append(&exchange->body, bytes, length);
-}
-
 /* The request is whole, or we were woken. */
 static enum MHD_Result
 go_on(struct exchange *exchange, struct connection *connection)
@@ -527,6 +490,7 @@ go_on(struct exchange *exchange, struct connection *connection)
                                "no memory for the request");
         } else {
             exchange->route->handle(exchange);
+            bodies_close(exchange); /* the handler kept none of them */
         }
     }
     if (exchange->is_gone || atomic_load(&exchange->server->must_stop)
@@ -557,7 +521,7 @@ on_request(void *opaque, struct MHD_Connection *mhd, const char *url, const char
     }
     (void)pthread_mutex_lock(&exchange->lock);
     if (*upload_length > 0) {
-        take_body(exchange, upload, *upload_length);
+        bodies_take(exchange, upload, *upload_length);
         *upload_length = 0;
     } else {
         result = go_on(exchange, connection_of(mhd));

@@ -32,6 +32,10 @@ struct json_view {
 enum status json_parse(const char *file, const char *text, size_t length,
                        struct json_object **root_out);
 
+/* At least the memory that json_parse would take for the text, whatever it is: two bytes can become
+ * hundreds. */
+uint64_t json_weight(const char *text, size_t length);
+
 /* NULL is fine. */
 void json_release(struct json_object **root);
 

@@ -110,23 +110,54 @@ ask_until(const struct gateway_fixture *f, unsigned status, const char *words)
     free(answer);
 }
 
+/* With 65 000 bytes of another there is no room for the body, with 60 000 none for its values. */
 START_TEST(bodies_that_do_not_end_have_a_limit_together)
 {
-    static const char *const args[] = {"--max-bodies", "1KiB", NULL};
-    static const char start[] = "POST " CHAT " HTTP/1.1\r\nHost: x\r\nContent-Length: 800\r\n\r\n";
+    static const char *const args[] = {"--max-bodies", "64KiB", NULL};
+    static const char start[] =
+        "POST " CHAT " HTTP/1.1\r\nHost: x\r\nContent-Length: 80000\r\n\r\n";
+    static char half[65000];
     struct gateway_fixture f;
-    char half[500];
 
     gateway_setup(&f, args);
     ask_until(&f, 200, "Hello");
-    struct http *http = http_open(f.gateway.port);
-
     memset(half, ' ', sizeof(half));
-    send_text(http, start);
-    http_send(http, half, sizeof(half));
-    ask_until(&f, 503, "bytes of requests are being read: the limit is 1024");
-    http_close(&http);
-    ask_until(&f, 200, "Hello");
+    for (size_t there = 60000; there <= sizeof(half); there += 5000) {
+        struct http *http = http_open(f.gateway.port);
+
+        send_text(http, start);
+        http_send(http, half, there);
+        ask_until(&f, 503, "bytes of requests are being read: the limit is 65536");
+        http_close(&http);
+        ask_until(&f, 200, "Hello");
+    }
+    gateway_teardown(&f);
+}
+END_TEST
+
+START_TEST(a_body_counts_as_what_its_values_take)
+{
+    static const char *const args[] = {"--max-bodies", "8MiB", NULL};
+    static const char *const values[] = {"{},", "[],", "1,", "\"\","};
+    static char body[400000];
+    struct gateway_fixture f;
+    char *answer = NULL;
+
+    gateway_setup(&f, args);
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        size_t step = strlen(values[i]);
+        char *at = body + snprintf(body, sizeof(body), "{\"metadata\":[");
+
+        for (size_t n = 0; n < 90000; n++, at += step) {
+            memcpy(at, values[i], step);
+        }
+        memcpy(at, "0]}", sizeof("0]}"));
+        ck_assert_uint_eq(http_ask(f.gateway.port, "POST", CHAT, NULL, body, &answer), 413);
+        ck_assert_msg(strstr(answer, "the limit is the 8388608 of --max-bodies") != NULL, "%s",
+                      answer);
+        free(answer);
+        assert_serves(&f);
+    }
     gateway_teardown(&f);
 }
 END_TEST
@@ -342,7 +373,8 @@ END_TEST
 
 CHECK_MAIN("gateway_abuse", a_client_that_sends_its_request_too_slowly_is_closed,
            bodies_and_headers_have_limits, bodies_that_do_not_end_have_a_limit_together,
-           what_is_no_http_harms_nobody, requests_that_come_together_are_answered_in_order,
+           a_body_counts_as_what_its_values_take, what_is_no_http_harms_nobody,
+           requests_that_come_together_are_answered_in_order,
            a_client_that_does_not_read_its_stream_is_dropped,
            a_client_that_closes_its_half_is_taken_for_gone, connections_leave_nothing_behind,
            five_hundred_streams_are_held_and_given_up_together, keys_are_read_again_when_told,

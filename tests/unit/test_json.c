@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/htab.h"
 #include "model/json.h"
 #include "tests/support/check_main.h"
 
@@ -134,6 +138,95 @@ START_TEST(getters_give_values_or_name_file_and_key)
 }
 END_TEST
 
+static size_t
+heap_bytes(void)
+{
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+/* Whether glibc counts the heap: a sanitizer has its own. */
+static bool
+is_counted(void)
+{
+    size_t before = heap_bytes();
+    void *volatile block = malloc(100000);
+    bool has_grown = heap_bytes() > before;
+
+    free(block);
+    return has_grown;
+}
+
+static void
+compare_weight(const char *text)
+{
+    struct json_object *root = NULL;
+    size_t before = heap_bytes();
+
+    ck_assert_msg(json_parse(NAME, text, strlen(text), &root) == ST_OK, "%s: %.100s",
+                  status_detail(), text);
+    size_t taken = heap_bytes() - before;
+    uint64_t weight = json_weight(text, strlen(text));
+
+    ck_assert_msg(!is_counted() || taken > 0, "nothing is counted");
+    ck_assert_msg(taken <= weight, "%zu bytes, weight %llu: %.100s", taken,
+                  (unsigned long long)weight, text);
+    json_release(&root);
+}
+
+static const char *const values[] = {
+    "1",
+    "1.5",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "[1]",
+    "[[]]",
+    "[{}]",
+    "[\"\"]",
+    "\"\"",
+    "-0.0",
+    "{\"a\":1}",
+    "\"[{,:,}]\"",
+    "\"\\\"\\\\\"",
+    "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+    "{\"a\":0,\"b\":0,\"c\":0,\"d\":0,\"e\":0,\"f\":0,"
+    "\"g\":0,\"h\":0,\"i\":0,\"j\":0,\"k\":0,\"l\":0}"};
+
+/* Many of one value, then of all mixed; an object of many members; a long string. */
+START_TEST(no_text_takes_more_than_its_weight)
+{
+    const size_t count = sizeof(values) / sizeof(values[0]), room = 300000;
+    uint64_t seed = test_seed();
+    char *text = malloc(room);
+    size_t at;
+
+    for (size_t round = 0; round < 3 * count; round++) {
+        size_t n = 1 + htab_mix(++seed) % 3000;
+
+        at = (size_t)snprintf(text, room, "{\"a\":[1");
+        for (size_t i = 0; i < n; i++) {
+            size_t which = round < count ? round : htab_mix(++seed) % count;
+
+            at += (size_t)snprintf(text + at, room - at, ",%s", values[which]);
+        }
+        (void)snprintf(text + at, room - at, "]}");
+        compare_weight(text);
+    }
+    at = (size_t)snprintf(text, room, "{\"a\":0");
+    for (unsigned i = 0; i < 5000; i++) {
+        at += (size_t)snprintf(text + at, room - at, ",\"%u\":%u", i, i);
+    }
+    (void)snprintf(text + at, room - at, "}");
+    compare_weight(text);
+    (void)snprintf(text, room, "{\"a\":\"%0200000d\"}", 0);
+    compare_weight(text);
+    free(text);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -144,6 +237,7 @@ main(void)
     tcase_add_loop_test(tcase, what_is_not_strict_json_is_refused_with_its_place, 0,
                         (int)(sizeof(bads) / sizeof(bads[0])));
     tcase_add_test(tcase, every_cut_of_a_text_is_refused_and_the_whole_is_not);
+    tcase_add_test(tcase, no_text_takes_more_than_its_weight);
     tcase_add_test(tcase, getters_give_values_or_name_file_and_key);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);
