@@ -41,6 +41,14 @@ for page in daemon/kvasird.8 daemon/kvasir-keeper.8 worker/kvasir-worker.8 gatew
     for option in $options; do
         grep -qE -- "Fl (Fl |-)$option( |$)" "$source/$page" || complain "$page: no --$option"
     done
+    for option in $(sed -nE 's/^\.It Fl (Fl |-)([a-z-]+).*/\2/p' "$source/$page"); do
+        grep -qx -- "$option" <<<"$options" || complain "$page: $program has no --$option"
+    done
+    [ "$program" != kvasir-bench ] || continue # its defaults are in its help alone
+    while read -r option default; do
+        sed -nE "/^\.It Fl (Fl |-)$option( |\$)/,/^\.It Fl/p" "$source/$page" | grep -wF -- "$default" >/dev/null ||
+            complain "$page: --$option is $default by default"
+    done < <("./$program" --help | sed -nE 's/^  --([a-z-]+) .*\[(.+)\]$/\1 \2/p' | grep -v ' true$')
 done
 # The protocol's page: every method, every status that is sent.
 page=$source/docs/man/kvasir-protocol.7
