@@ -20,14 +20,13 @@
 #include "kernels/attn_cuda.h"
 #include "kernels/decode_cuda.h"
 
-#define ROUNDS       11
-#define LAYERS       8u
-#define SEQS_MAX     128u
-#define SEGS_MAX     (SEQS_MAX * 132)
-#define IDS_MAX      (1u << 20)
-#define VARIANTS_MAX 12
-#define DOCS         1000u  /* that requests choose from */
-#define N_BLOCKS     36007u /* 1 MiB each; a prime, see block_of */
+#define ROUNDS   11
+#define LAYERS   8u
+#define SEQS_MAX 128u
+#define SEGS_MAX (SEQS_MAX * 132)
+#define IDS_MAX  (1u << 20)
+#define DOCS     1000u  /* that requests choose from */
+#define N_BLOCKS 36007u /* 1 MiB each; a prime, see block_of */
 
 static const uint32_t H = 32, Hkv = 8, D = 128, P = 32;
 
@@ -499,7 +498,7 @@ bench_sharers(void)
            all[0].us, all[0].us / one[0].us);
 }
 
-/* kernels.md 2.6: a document costs its bytes or its padded products, whichever is more. */
+/* A roofline: a document costs its bytes or its padded products, whichever is more. */
 static double
 document_us(uint32_t tokens, uint32_t n_sharers)
 {

@@ -6,7 +6,7 @@
  *
  * A request cites 10 documents of 512 tokens out of 100 and gets an answer of 64 tokens; 2 workers
  * run 16 each; 100 are always open.  Counted: submit to last reply, all steps included; making the
- * prompt and doing what the actions say is not.  The goal is below 50 us a request (issue 2). */
+ * prompt and doing what the actions say is not.  The goal is below 50 us a request. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

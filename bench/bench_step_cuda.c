@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole steps of a Llama-3.1-8B shape on a GPU, random weights: decode at batch 1, 8, 32 with
  * 20,544 tokens each, document encoding, and the query of an all-hot request; each beside its floor
- * (kernels.md 2: bytes over this run's copy bandwidth, or flops at 790 TFLOP/s).
+ * (bytes over this run's copy bandwidth, or flops at 790 TFLOP/s).
  *
  * With --deterministic as a worker computes then: the difference is its cost.  With --decode only
  * the decode steps.  With --tier the host tier: its copies alone and beside decode steps, and how

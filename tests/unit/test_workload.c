@@ -137,7 +137,7 @@ START_TEST(gaps_have_the_mean_of_the_rate_and_the_spread_of_the_burstiness)
 }
 END_TEST
 
-/* paper.md 5: alpha 2.1 over 100 documents gives the top one 0.643 of single draws and the top five
+/* By the formula alpha 2.1 over 100 documents gives the top one 0.643 of single draws and the top five
  * 0.914.  Drawn with replacement, citations have just those shares. */
 START_TEST(pool_level_zipf_gives_the_shares_that_the_formula_says)
 {
@@ -214,7 +214,7 @@ START_TEST(the_likeliest_document_stands_in_every_place_alike)
 }
 END_TEST
 
-/* paper.md 5, [ran]: 120 requests, pool of 100, 5 documents, "--sample-documents 5", alpha 2.1: 87
+/* Their sampler, run: 120 requests, pool of 100, 5 documents, "--sample-documents 5", alpha 2.1: 87
  * distinct, top-1 0.038, top-5 0.142, a document twice in 120 of 120. */
 START_TEST(the_papers_sampler_does_what_theirs_was_seen_to_do)
 {
