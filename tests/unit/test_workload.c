@@ -137,8 +137,8 @@ START_TEST(gaps_have_the_mean_of_the_rate_and_the_spread_of_the_burstiness)
 }
 END_TEST
 
-/* By the formula alpha 2.1 over 100 documents gives the top one 0.643 of single draws and the top five
- * 0.914.  Drawn with replacement, citations have just those shares. */
+/* By the formula alpha 2.1 over 100 documents gives the top one 0.643 of single draws and the top
+ * five 0.914.  Drawn with replacement, citations have just those shares. */
 START_TEST(pool_level_zipf_gives_the_shares_that_the_formula_says)
 {
     const double alphas[] = {0.0, 0.8, 1.1, 2.1};
