@@ -2,6 +2,7 @@
 #include "common/failpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #define TEXT_BYTES_MAX 1024
 #define EXIT_SIGNO     0 /* no signals */
 #define HANG_SIGNO     1000
+#define WAIT_SIGNO     1001
 
 static const char *const names[FAILPOINT_COUNT] = {
 #define FAILPOINT_NAME(name, where) #name,
@@ -21,11 +23,8 @@ static const char *const names[FAILPOINT_COUNT] = {
 static const struct {
     const char *name;
     int signo;
-} actions[] = {{"kill", SIGKILL},
-               {"stop", SIGSTOP},
-               {"hang", HANG_SIGNO},
-               {"abort", SIGABRT},
-               {"exit", EXIT_SIGNO}};
+} actions[] = {{"kill", SIGKILL},    {"stop", SIGSTOP},  {"hang", HANG_SIGNO},
+               {"wait", WAIT_SIGNO}, {"abort", SIGABRT}, {"exit", EXIT_SIGNO}};
 
 /* What is to happen at a place. */
 struct trap {
@@ -39,6 +38,21 @@ struct trap {
 
 bool failpoint_is_armed;
 static struct trap traps[FAILPOINT_COUNT];
+static const char *fifo; /* NULL: nobody may wait */
+
+/* Whoever opens the FIFO for writing knows that we are here; closing it lets us go. */
+static void
+wait_for_writer(void)
+{
+    int fd = open(fifo, O_RDONLY | O_CLOEXEC);
+    char byte;
+
+    while (fd >= 0 && read(fd, &byte, 1) < 0 && errno == EINTR) {
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
 
 void
 failpoint_reach(enum failpoint point, uint64_t value)
@@ -55,6 +69,10 @@ failpoint_reach(enum failpoint point, uint64_t value)
     }
     if (trap->signo == EXIT_SIGNO) {
         _exit(EXIT_FAILURE);
+    }
+    if (trap->signo == WAIT_SIGNO) {
+        wait_for_writer();
+        return;
     }
     while (trap->signo == HANG_SIGNO) {
         (void)pause();
@@ -102,8 +120,12 @@ read_trap(char *text)
         }
     }
     if (trap.signo < 0) {
-        return ERR(ST_INVALID, "KVASIR_FAILPOINTS: %s=%.20s: kill, stop, hang, abort or exit",
+        return ERR(ST_INVALID, "KVASIR_FAILPOINTS: %s=%.20s: kill, stop, hang, wait, abort or exit",
                    names[point], at);
+    }
+    if (trap.signo == WAIT_SIGNO && fifo == NULL) {
+        return ERR(ST_INVALID, "KVASIR_FAILPOINTS: %s=wait needs KVASIR_FAILPOINT_FIFO",
+                   names[point]);
     }
     at += length;
     if (*at == '@') {
@@ -132,6 +154,7 @@ failpoint_init(void)
     char copy[TEXT_BYTES_MAX];
     char *rest = copy, *one;
 
+    fifo = getenv("KVASIR_FAILPOINT_FIFO");
     if (text == NULL) {
         return ST_OK;
     }

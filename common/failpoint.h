@@ -5,8 +5,9 @@
  *
  * kills the process when it comes to step_run for the third time, and whenever it comes to
  * build_run with the value 666.  The actions: kill (SIGKILL), stop (SIGSTOP), hang (this
- * thread, for ever), abort (SIGABRT), exit (status 1).  Without the variable a place costs the look
- * at one flag.
+ * thread, for ever), wait (this thread, until the FIFO that KVASIR_FAILPOINT_FIFO names has been
+ * opened for writing and closed), abort (SIGABRT), exit (status 1).  Without the variable a place
+ * costs the look at one flag.
  *
  * The places are listed once, here; tests walk the list. */
 #ifndef COMMON_FAILPOINT_H
@@ -45,6 +46,8 @@
     X(estate_kept, "has given an arena to be kept, and not the catalog")                           \
     X(catalog_kept, "has given the catalog to be kept")                                            \
     X(worker_noted, "has noted a worker in the catalog")                                           \
+    X(message_read,                                                                                \
+      "is about to read a client's message, in a tokeniser thread; value: its method")             \
     X(assign_send, "is about to send a request to a worker")                                       \
     X(seal_note, "has sealed a document in the catalog, and told nobody")                          \
     X(step_taken, "has taken a step's report in, and told nobody")                                 \

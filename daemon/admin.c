@@ -184,7 +184,7 @@ add_gauges(const struct kvasird *d, const struct kvpool_stats *pool, struct coun
     add_counter(gauges, "requests_starving", now.starving, "running requests without a next block");
     add_counter(gauges, "docs_in_quarantine", now.docs_in_quarantine,
                 "documents that are refused because workers died of them");
-    add_counter(gauges, "docs_being_forgotten", now.forgets,
+    add_counter(gauges, "docs_being_forgotten", now.forgets + forget_count_waiting(d),
                 "documents that are being erased for good");
     add_counter(gauges, "workers_ready", now.workers_ready, "workers that take requests");
     add_counter(gauges, "calls_open", calls_count(d->calls), "calls of clients without an end yet");

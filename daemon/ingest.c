@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "common/failpoint.h"
 #include "common/mem.h"
 #include "common/spin.h"
 
@@ -127,6 +128,7 @@ run_thread(void *arg)
         setup = tokenizer_scratch_new(&scratch);
     }
     while ((job = wait_for_job(ingest)) != NULL) {
+        FAILPOINT_VALUE(message_read, job->method);
         job->status = setup != ST_OK ? ERR(setup, "no memory for a tokeniser thread")
                                      : read_job(ingest->reader, arena, scratch, job);
         if (job->status != ST_OK) {
@@ -358,6 +360,22 @@ ingest_take(struct ingest *ingest)
     }
     (void)pthread_mutex_unlock(&ingest->lock);
     return job;
+}
+
+uint32_t
+ingest_count(struct ingest *ingest, enum method_id method, const char *tenant)
+{
+    uint32_t count = 0;
+
+    (void)pthread_mutex_lock(&ingest->lock);
+    LIST_FOR_EACH(node, &ingest->ages)
+    {
+        const struct ingest_job *job = LIST_ENTRY(node, const struct ingest_job, age_link);
+
+        count += job->method == method && (tenant[0] == '\0' || strcmp(job->tenant, tenant) == 0);
+    }
+    (void)pthread_mutex_unlock(&ingest->lock);
+    return count;
 }
 
 uint64_t

@@ -64,6 +64,9 @@ int ingest_fd(const struct ingest *ingest);
 /* A job that is back, now the caller's; NULL if there is none. */
 struct ingest_job *ingest_take(struct ingest *ingest);
 
+/* Jobs of a method that have not been taken: of a tenant, or if that is "" of all. */
+uint32_t ingest_count(struct ingest *ingest, enum method_id method, const char *tenant);
+
 /* The first call whose job has not been taken; UINT64_MAX: there is none. */
 uint64_t ingest_oldest(struct ingest *ingest);
 

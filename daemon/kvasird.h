@@ -86,6 +86,7 @@ struct kvasird {
     struct measures measures;
     struct recent recent;
     struct list_node listings; /* that are being made */
+    struct list_node forgets;  /* that wait for what came before them to be read */
     struct news *news;
     uint64_t started_us;
     uint64_t next_beat_us;
@@ -155,6 +156,9 @@ void deliver_refusal(struct kvasird *d, const struct address *to, uint64_t clien
 void service_message(struct kvasird *d, const struct message *message);
 void service_ingested(struct kvasird *d);
 
+/* Whoever has set call->is_in_hand is done with it: lost calls are closed now. */
+void service_let_go(struct kvasird *d, uint64_t id);
+
 /* Ends a call with a failure; those that may pass tell when to try again. */
 void service_reply_status(struct kvasird *d, struct call *call, enum status st,
                           const char *message);
@@ -183,7 +187,17 @@ enum status service_read_ref(const struct kvasird *d, const struct call *call,
 
 /* --- forget_calls.c --------------------------------------------------------------------------- */
 
-void forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetRequest *request);
+/* Answers, now or later; `message` is what the request was unpacked from. */
+void forget_call(struct kvasird *d, struct call *call, const Kvasir__V1__ForgetRequest *request,
+                 const struct message *message);
+/* A Register has been read: true if its document has been forgotten by a call after it, so that it
+ * is not to be known. */
+bool forget_registered(struct kvasird *d, const struct call *call,
+                       const struct prompt_document *document);
+/* A message has been read: who waited for it goes on. */
+void forget_after(struct kvasird *d, const struct ingest_job *job);
+uint32_t forget_count_waiting(const struct kvasird *d);
+void forget_deinit(struct kvasird *d);
 /* A document is erased: whoever asked is told. */
 void forget_reply(struct kvasird *d, const struct sched_action *action);
 

@@ -56,6 +56,7 @@ run(struct kvasird *d)
     enum status st;
 
     list_init(&d->listings);
+    list_init(&d->forgets);
     st = start(d);
     if (st == ST_OK) {
         st = serve(d);

@@ -512,6 +512,10 @@ read_registration(const struct registry_scope *scope, const Kvasir__V1__Register
 {
     const char *version = request->version == NULL ? "" : request->version;
 
+    *registration = (struct registration){.name = *key};
+    if (request->document->id != NULL) {
+        TRY(registry_name(scope, request->document->id, &registration->name));
+    }
     if (!request->has_weight) {
         return request->is_pinned || request->version != NULL
                    ? ERR(ST_INVALID, "is_pinned and version go with a weight")
@@ -524,17 +528,11 @@ read_registration(const struct registry_scope *scope, const Kvasir__V1__Register
         return ERR(ST_INVALID, "version has %zu bytes: the limit is %d", strlen(version),
                    CORPUS_VERSION_BYTES_MAX);
     }
-    *registration = (struct registration){
-        .weight = request->weight,
-        .name = *key,
-        .is_pinned = request->is_pinned,
-        .pin_ttl_ms = request->pin_ttl_ms,
-    };
+    registration->weight = request->weight;
+    registration->is_pinned = request->is_pinned;
+    registration->pin_ttl_ms = request->pin_ttl_ms;
     memcpy(registration->version, version, strlen(version) + 1);
-    TRY(registry_name(scope, "", &registration->scope));
-    return request->document->id == NULL
-               ? ST_OK
-               : registry_name(scope, request->document->id, &registration->name);
+    return registry_name(scope, "", &registration->scope);
 }
 
 static enum status
@@ -555,9 +553,7 @@ read_register(struct work *work, const Kvasir__V1__RegisterRequest *request,
     TRY(make_room(work, 1));
     TRY(add_segment(work, request->document, request->is_chat ? TEXT_DOCUMENT : TEXT_RAW));
     TRY(scope_of(work, request->document, true, salt, &scope));
-    TRY(read_registration(&scope, request, &work->prompt.documents[0].key, registration));
-    return registry_put(work->reader->registered, &scope, request->document->id,
-                        &work->prompt.documents[0].key, work->prompt.documents[0].tokens);
+    return read_registration(&scope, request, &work->prompt.documents[0].key, registration);
 }
 
 enum status

@@ -48,8 +48,9 @@ struct client_message {
 
 /* How a document is registered. */
 struct registration {
-    double weight; /* 0: it is only known, not of the corpus */
-    struct dockey name, scope;
+    double weight;       /* 0: it is only known, not of the corpus */
+    struct dockey name;  /* that its client gave it, or else its key */
+    struct dockey scope; /* of the corpus */
     char version[CORPUS_VERSION_BYTES_MAX + 1];
     bool is_pinned;
     uint64_t pin_ttl_ms; /* 0: for ever */
@@ -62,8 +63,8 @@ struct reading {
     uint32_t priority;
 };
 
-/* Methods: Generate (everything), Tokenize (query), Probe (documents), Register (one document,
- * which is remembered under its key).  `arena` and `scratch` are the thread's.  ST_INVALID,
+/* Methods: Generate (everything), Tokenize (query), Probe (documents), Register (one document;
+ * whoever takes the reading remembers it).  `arena` and `scratch` are the thread's.  ST_INVALID,
  * ST_NOT_FOUND (a document key), ST_NO_MEMORY; *reading_out is written only on ST_OK and then owned
  * by the caller. */
 enum status read_prompt(const struct reader *reader, struct wire_arena *arena,

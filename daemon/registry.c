@@ -32,18 +32,15 @@ registry_name(const struct registry_scope *scope, const char *id, struct dockey 
 }
 
 enum status
-registry_put(struct memo *memo, const struct registry_scope *scope, const char *id,
-             const struct dockey *key, struct tokens *tokens)
+registry_put(struct memo *memo, const struct dockey *name, const struct dockey *key,
+             struct tokens *tokens)
 {
-    struct dockey name;
-
     TRY(memo_put(memo, MEMO_DOCUMENT, key, tokens));
-    if (id == NULL) {
+    if (memcmp(name, key, sizeof(*name)) == 0) {
         return ST_OK;
     }
-    TRY(registry_name(scope, id, &name));
-    (void)memo_forget(memo, MEMO_DOCUMENT, &name); /* putting only refreshes what is there */
-    return memo_put_alias(memo, MEMO_DOCUMENT, &name, key, tokens);
+    (void)memo_forget(memo, MEMO_DOCUMENT, name); /* putting only refreshes what is there */
+    return memo_put_alias(memo, MEMO_DOCUMENT, name, key, tokens);
 }
 
 uint32_t

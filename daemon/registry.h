@@ -26,9 +26,10 @@ struct registry_scope {
 enum status registry_name(const struct registry_scope *scope, const char *id,
                           struct dockey *name_out);
 
-/* Keeps a document; `id` may be NULL.  A name that meant another document means this one now. */
-enum status registry_put(struct memo *memo, const struct registry_scope *scope, const char *id,
-                         const struct dockey *key, struct tokens *tokens);
+/* Keeps a document under its key and its name, which is the key if it has none.  A name that meant
+ * another document means this one now. */
+enum status registry_put(struct memo *memo, const struct dockey *name, const struct dockey *key,
+                         struct tokens *tokens);
 
 /* One reference to the ids of a key that is of this scope.  ST_NOT_FOUND: not registered, forgotten
  * since, or of another salt, which must not be told apart. */

@@ -405,6 +405,8 @@ enum status sched_unpin(struct sched *sched, uint64_t now_us, const struct docke
 enum status sched_forget(struct sched *sched, uint64_t now_us, uint64_t id,
                          const struct dockey *key, bool abort);
 bool sched_is_forgetting(const struct sched *sched, uint64_t id);
+/* The Forget of that document that came after call `id`, which has been read only now; 0: none. */
+uint64_t sched_forgotten_after(const struct sched *sched, uint64_t id, const struct dockey *key);
 /* Ids are given in the order in which requests come, but some are read longer than others: those
  * below `oldest` have all been submitted by now.  Who came before a Forget is its reader, also when
  * it is submitted later. */

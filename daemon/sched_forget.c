@@ -399,6 +399,20 @@ sched_is_forgetting(const struct sched *sched, uint64_t id)
     return false;
 }
 
+uint64_t
+sched_forgotten_after(const struct sched *sched, uint64_t id, const struct dockey *key)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        const struct forget *forget = LIST_ENTRY(node, const struct forget, link);
+
+        if (id < forget->id && memcmp(&forget->key, key, sizeof(*key)) == 0) {
+            return forget->id;
+        }
+    }
+    return 0;
+}
+
 /* --- erasing ---------------------------------------------------------------------------------- */
 
 /* It goes before the next step, so who has least to do answers first. */

@@ -40,8 +40,8 @@ reply_empty(struct kvasird *d, struct call *call, enum status st)
 
 /* While a call is in hand, what is sent to its client may fail, and all calls of a client that is
  * gone are closed (deliver): this one only now. */
-static void
-let_go(struct kvasird *d, uint64_t id)
+void
+service_let_go(struct kvasird *d, uint64_t id)
 {
     struct call *call = calls_find(d->calls, id);
 
@@ -124,30 +124,37 @@ reply_tokenize(struct kvasird *d, struct call *call, const struct prompt *prompt
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
 }
 
+static enum status
+register_document(struct kvasird *d, const struct prompt_document *document,
+                  const struct registration *registration, bool *is_unchanged_out)
+{
+    TRY(registry_put(d->reader.registered, &registration->name, &document->key, document->tokens));
+    return registration->weight > 0 ? corpus_register(d, document, registration, is_unchanged_out)
+                                    : ST_OK;
+}
+
 static void
-reply_register(struct kvasird *d, struct call *call, struct reading *reading)
+reply_register(struct kvasird *d, struct call *call, const struct reading *reading)
 {
     Kvasir__V1__RegisterReply reply = KVASIR__V1__REGISTER_REPLY__INIT;
-    struct prompt *prompt = &reading->prompt;
+    struct prompt_document *document = &reading->prompt.documents[0];
     bool is_unchanged = false;
 
-    if (reading->registration.weight > 0) {
-        enum status st =
-            corpus_register(d, &prompt->documents[0], &reading->registration, &is_unchanged);
+    if (!forget_registered(d, call, document)) {
+        enum status st = register_document(d, document, &reading->registration, &is_unchanged);
 
         if (st != ST_OK) {
             service_reply_status(d, call, st, status_detail());
             return;
         }
-        reply.has_is_unchanged = true;
-        reply.is_unchanged = is_unchanged;
     }
-
+    reply.has_is_unchanged = reading->registration.weight > 0;
+    reply.is_unchanged = is_unchanged;
     reply.has_key = true;
     reply.key.len = DOCKEY_BYTES;
-    reply.key.data = prompt->documents[0].key.bytes;
+    reply.key.data = document->key.bytes;
     reply.has_tokens = true;
-    reply.tokens = tokens_count(prompt->documents[0].tokens);
+    reply.tokens = tokens_count(document->tokens);
     deliver_reply(d, call, RPC_OK, NULL, 0, &reply.base, true);
 }
 
@@ -225,7 +232,7 @@ take_job(struct kvasird *d, struct ingest_job *job)
     case METHOD_REGISTER: reply_register(d, call, &job->reading); break;
     default: reply_probe(d, call, &job->reading.prompt); break;
     }
-    let_go(d, job->call);
+    service_let_go(d, job->call);
 }
 
 void
@@ -235,6 +242,7 @@ service_ingested(struct kvasird *d)
 
     while ((job = ingest_take(d->ingest)) != NULL) {
         take_job(d, job);
+        forget_after(d, job);
         ingest_job_destroy(&job);
     }
     sched_read_until(d->sched, clock_now_us(), ingest_oldest(d->ingest));
@@ -416,7 +424,9 @@ answer(struct kvasird *d, struct call *call, const struct message *message)
     case METHOD_PIN:
     case METHOD_UNPIN:
     case METHOD_WARM: document_call(d, call, (const Kvasir__V1__DocumentRef *)request); break;
-    case METHOD_FORGET: forget_call(d, call, (const Kvasir__V1__ForgetRequest *)request); break;
+    case METHOD_FORGET:
+        forget_call(d, call, (const Kvasir__V1__ForgetRequest *)request, message);
+        break;
     case METHOD_PRIORITIZE:
         prioritize(d, call, (const Kvasir__V1__PrioritizeRequest *)request);
         break;
@@ -569,5 +579,5 @@ service_message(struct kvasird *d, const struct message *message)
     } else {
         service_reply_status(d, call, st, status_detail());
     }
-    let_go(d, id);
+    service_let_go(d, id);
 }

@@ -431,6 +431,7 @@ start_undo(struct kvasird *d)
     news_destroy(&d->news);
     learned_saving_deinit(&d->saving);
     listing_deinit(d);
+    forget_deinit(d);
     end_estate(d);
     calls_destroy(&d->calls);
     recent_deinit(&d->recent);

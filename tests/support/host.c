@@ -93,7 +93,7 @@ start_daemon(struct host *host, const char *const *env, bool is_doomed)
     host->daemon =
         options->keeps_pool
             ? process_start_kept("./kvasird", args, env, &host->store)
-            : process_start(options->has_keeper ? "./kvasir-keeper" : "./kvasird", args, NULL);
+            : process_start(options->has_keeper ? "./kvasir-keeper" : "./kvasird", args, env);
     if (!is_doomed) {
         process_wait_ready(host->daemon);
     }

@@ -9,6 +9,7 @@
 
 #include "common/mem.h"
 #include "daemon/read_prompt.h"
+#include "daemon/registry.h"
 #include "model/gguf.h"
 #include "model/tiny_model.h"
 
@@ -75,6 +76,13 @@ read_message(struct rig *rig, enum method_id method, const ProtobufCMessage *mes
         &(struct client_message){method, rig->tenant, buffer.bytes, buffer.length, rig->grant},
         &rig->reading);
     wire_buffer_deinit(&buffer);
+    if (st == ST_OK && method == METHOD_REGISTER) { /* as kvasird does */
+        const struct prompt_document *document = &rig->reading.prompt.documents[0];
+
+        ck_assert_int_eq(registry_put(rig->reader.registered, &rig->reading.registration.name,
+                                      &document->key, document->tokens),
+                         ST_OK);
+    }
     return st;
 }
 
