@@ -95,8 +95,10 @@ count_readers(const struct list_node *sessions, const struct dockey *key)
 
 /* Before the document leaves: who cites it. */
 static void
-see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool abort)
+see_readers(struct sched *sched, uint64_t now_us, struct forget *forget)
 {
+    bool abort = forget->is_aborting;
+
     LIST_FOR_EACH_SAFE(node, &sched->waiting)
     {
         struct session *session = LIST_ENTRY(node, struct session, age_link);
@@ -130,18 +132,21 @@ see_readers(struct sched *sched, uint64_t now_us, struct forget *forget, bool ab
     } else {
         forget->told.readers_waited += sched_count_kept(sched, &forget->key);
     }
-    forget->is_aborting = abort;
     forget->order = sched->next_order;
     forget->readers = count_readers(&sched->waiting, &forget->key)
                       + count_readers(&sched->running, &forget->key)
                       + sched_count_kept(sched, &forget->key);
 }
 
+/* It came before the Forget; also if that was to an earlier kvasird: as far as anybody knows, of a
+ * retry. */
 static bool
 is_reader(const struct forget *forget, const struct session *session)
 {
+    bool may_be_older = session->is_retry && forget->is_aborting && forget->since_us == 0;
+
     return (sched_arrival(session) <= forget->order || session->id < forget->id
-            || session->is_regained) /* it came to an earlier kvasird */
+            || session->is_regained || may_be_older)
            && names(session, &forget->key);
 }
 
@@ -226,6 +231,20 @@ sched_note_kept(struct sched *sched, const struct kept *kept)
     }
 }
 
+bool
+sched_is_kept_aborted(const struct sched *sched, const struct kept *kept)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        const struct forget *forget = LIST_ENTRY(node, const struct forget, link);
+
+        if (forget->is_aborting && sched_kept_may_read(kept, &forget->key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void
 sched_note_kept_end(struct sched *sched, const struct kept *kept)
 {
@@ -259,7 +278,7 @@ static void
 note(struct sched *sched, const struct forget *forget)
 {
     if (sched->catalog != NULL) {
-        catalog_set_forget(sched->catalog, forget->slot, &forget->key);
+        catalog_set_forget(sched->catalog, forget->slot, &forget->key, forget->is_aborting);
     }
 }
 
@@ -276,7 +295,7 @@ end_forget(struct sched *sched, struct forget *forget)
 
 /* Noted before anything leaves the pool. */
 static enum status
-open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dockey *key,
+open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dockey *key, bool abort,
             struct forget **forget_out)
 {
     struct forget *forget;
@@ -291,6 +310,7 @@ open_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct dock
     }
     forget->id = id;
     forget->key = *key;
+    forget->is_aborting = abort;
     forget->since_us = now_us;
     forget->erasure = ++sched->erasures | ERASURE_BIT;
     list_init(&forget->link);
@@ -326,8 +346,8 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
         return ERR(ST_UNAVAILABLE, "no pool yet: no worker has attached");
     }
     sched_acquit(sched, key); /* its quarantine ends with it */
-    TRY(open_forget(sched, now_us, id, key, &forget));
-    see_readers(sched, now_us, forget, abort);
+    TRY(open_forget(sched, now_us, id, key, abort, &forget));
+    see_readers(sched, now_us, forget);
     st = kvpool_erase(sched->pool, key, forget->erasure, &found);
     if (st == ST_NOT_FOUND && (forget->readers > 0 || kvpool_erasing(sched->pool, key) > 0)) {
         st = ST_OK; /* they would bring it; or another Forget has it, and is not done */
@@ -366,12 +386,13 @@ sched_resume_forgets(struct sched *sched)
     struct kvpool_forgotten found;
     struct forget *forget = NULL;
     struct dockey key;
+    bool abort;
 
     for (uint32_t slot = 0; slot < CATALOG_FORGETS_MAX; slot++) {
-        if (!catalog_get_forget(sched->catalog, slot, &key)) {
+        if (!catalog_get_forget(sched->catalog, slot, &key, &abort)) {
             continue;
         }
-        if (open_forget(sched, 0, 0, &key, &forget) != ST_OK) {
+        if (open_forget(sched, 0, 0, &key, abort, &forget) != ST_OK) {
             return; /* the one after this will */
         }
         if (forget->slot != slot) {

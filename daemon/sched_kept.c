@@ -192,7 +192,7 @@ take_in(struct sched *sched, const struct sched_kept *from, uint32_t worker, uin
         destroy(sched, kept, 0);
         return st;
     }
-    if (!is_good) {
+    if (!is_good || sched_is_kept_aborted(sched, kept)) {
         stop(sched, kept);
     }
     return ST_OK;

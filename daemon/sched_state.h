@@ -344,6 +344,8 @@ bool sched_is_reader_aborted(const struct sched *sched, const struct session *se
 /* A session that builds something, or has ended. */
 void sched_note_rebuild(struct sched *sched, const struct session *session);
 void sched_note_reader_end(struct sched *sched, const struct session *session);
+/* A Forget that ends its readers may be of what it reads. */
+bool sched_is_kept_aborted(const struct sched *sched, const struct kept *kept);
 /* A request that a worker has kept is there, and no more; a session takes one up. */
 void sched_note_kept(struct sched *sched, const struct kept *kept);
 void sched_note_kept_end(struct sched *sched, const struct kept *kept);

@@ -25,6 +25,7 @@ struct head {
 struct forget_slot {
     _Atomic uint64_t seal;
     struct dockey document;
+    uint64_t is_aborting;
 };
 
 struct worker_slot {
@@ -351,13 +352,15 @@ forget_seal(const struct catalog *catalog, const struct forget_slot *slot, uint3
 }
 
 void
-catalog_set_forget(struct catalog *catalog, uint32_t number, const struct dockey *document)
+catalog_set_forget(struct catalog *catalog, uint32_t number, const struct dockey *document,
+                   bool is_aborting)
 {
     struct forget_slot *slot = &catalog->at->forgets[number];
 
     assert(number < CATALOG_FORGETS_MAX);
     break_seal(&slot->seal);
     slot->document = *document;
+    slot->is_aborting = is_aborting;
     set_seal(&slot->seal, forget_seal(catalog, slot, number));
 }
 
@@ -369,7 +372,8 @@ catalog_drop_forget(struct catalog *catalog, uint32_t number)
 }
 
 bool
-catalog_get_forget(const struct catalog *catalog, uint32_t number, struct dockey *document_out)
+catalog_get_forget(const struct catalog *catalog, uint32_t number, struct dockey *document_out,
+                   bool *is_aborting_out)
 {
     const struct forget_slot *slot = &catalog->at->forgets[number];
     uint64_t seal = get_seal(&slot->seal);
@@ -379,6 +383,7 @@ catalog_get_forget(const struct catalog *catalog, uint32_t number, struct dockey
         return false;
     }
     *document_out = slot->document;
+    *is_aborting_out = slot->is_aborting != 0;
     return true;
 }
 

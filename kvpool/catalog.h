@@ -128,13 +128,14 @@ bool catalog_is_torn(const struct catalog *catalog, uint32_t block);
 
 /* --- documents that are being forgotten ------------------------------------------------------- */
 
-/* From now on the next process has to go on with it. */
-void catalog_set_forget(struct catalog *catalog, uint32_t number, const struct dockey *document);
+/* From now on the next process has to go on with it, and end its readers if it `is_aborting`. */
+void catalog_set_forget(struct catalog *catalog, uint32_t number, const struct dockey *document,
+                        bool is_aborting);
 void catalog_drop_forget(struct catalog *catalog, uint32_t number);
 
 /* False if there is none of this number, or it does not verify. */
-bool catalog_get_forget(const struct catalog *catalog, uint32_t number,
-                        struct dockey *document_out);
+bool catalog_get_forget(const struct catalog *catalog, uint32_t number, struct dockey *document_out,
+                        bool *is_aborting_out);
 
 /* --- workers ---------------------------------------------------------------------------------- */
 

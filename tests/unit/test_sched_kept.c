@@ -601,9 +601,10 @@ static bool
 is_noted(const struct scene *s)
 {
     struct dockey key;
+    bool abort;
 
     for (uint32_t i = 0; i < CATALOG_FORGETS_MAX; i++) {
-        if (catalog_get_forget(s->catalog, i, &key)) {
+        if (catalog_get_forget(s->catalog, i, &key, &abort)) {
             ck_assert_mem_eq(&key, &s->doc, sizeof(key));
             return true;
         }
@@ -630,6 +631,40 @@ START_TEST(the_next_kvasird_goes_on_with_a_forget)
     for (uint32_t block = 0; block < BLOCKS; block++) {
         ck_assert_uint_eq(catalog_held(s.catalog, block), 0);
     }
+    scene_end(&s);
+}
+END_TEST
+
+/* An answer that names no document (reuse `none`) may have it among its own ids. */
+START_TEST(the_next_kvasird_ends_the_readers_of_a_forget_that_was_to_end_them)
+{
+    struct scene s = scene_new();
+    const struct sched_action *actions;
+    size_t count;
+
+    ck_assert_int_eq(sched_forget(s.sched, ++s.now_us, 0, &s.doc, true), ST_OK);
+    expect_silence(&s);
+    (void)follow(&s);
+    s.kept.segment_count = 0;
+    ck_assert(come_back(&s));
+    actions = sched_take_actions(s.sched, &count);
+    ck_assert_uint_ge(count, 1);
+    ck_assert_int_eq(actions[0].kind, SCHED_SEND_STOP);
+    ck_assert_uint_eq(actions[0].kept, 3);
+    submit(&s, 2, QUERY, said, 1); /* its client comes back, with the document */
+    actions = sched_take_actions(s.sched, &count);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(actions[0].kind, SCHED_REPLY_END);
+    ck_assert_int_eq(actions[0].end, SCHED_END_CANCELLED);
+    ck_assert_str_eq(actions[0].message, "a document of it was forgotten");
+    submit(&s, 4, QUERY, NULL, 0); /* who comes now is none of its readers */
+    ck_assert_uint_eq(only(&s, SCHED_SEND_ASSIGN)->build_count, 1);
+    (void)sched_cancel(s.sched, ++s.now_us, 4, true);
+    (void)sched_take_actions(s.sched, &count);
+    sched_worker_gone(s.sched, ++s.now_us, 0, INCARNATION);
+    expect_silence(&s);
+    (void)run_to_the_end(&s, 1, INCARNATION + 1);
+    ck_assert(!is_noted(&s));
     scene_end(&s);
 }
 END_TEST
@@ -674,4 +709,5 @@ CHECK_MAIN("sched_kept", a_retry_before_its_worker_waits_for_it, a_retry_after_i
            who_comes_back_during_a_forget_is_one_of_its_readers,
            what_comes_back_after_a_forget_began_is_waited_for_and_erased,
            the_next_kvasird_goes_on_with_a_forget,
+           the_next_kvasird_ends_the_readers_of_a_forget_that_was_to_end_them,
            what_a_worker_was_asked_to_overwrite_is_fenced_after_a_restart)
