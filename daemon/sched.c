@@ -16,9 +16,9 @@
 #include "daemon/sched_state.h"
 
 #define ACTIONS_PER_SESSION 6 /* chunk, end, stop, grant, assign, and one to spare */
-/* Refusals, checks; probes; spills; erasures and their ends. */
+/* Refusals, checks; probes, wipes, spills; erasures and their ends. */
 #define ACTIONS_SPARE                                                                              \
-    (16 + SCHED_WORKERS_MAX * (1 + SCHED_SPILLS_MAX) + SCHED_FORGETS_MAX + SCHED_ERASES_A_TURN)
+    (16 + SCHED_WORKERS_MAX * (2 + SCHED_SPILLS_MAX) + SCHED_FORGETS_MAX + SCHED_ERASES_A_TURN)
 
 static bool
 session_equal(const struct htab_node *node, const void *key)
@@ -670,7 +670,7 @@ sched_worker_step(struct sched *sched, uint64_t now_us, uint32_t worker, uint64_
         sched_take_kept_released(sched, worker, step->kept_released[i]);
     }
     w->info.rows = step->rows_total;
-    sched_take_erased(sched, step);
+    sched_take_erased(sched, worker, step);
     sched_take_probed(sched, worker, step->probed);
     for (size_t i = 0; i < step->checked_count; i++) {
         sched_take_checked(sched, now_us, &step->checked[i]);

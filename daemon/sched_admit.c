@@ -383,6 +383,7 @@ sched_push_assign(struct sched *sched, struct session *session)
     action = sched_push(sched, SCHED_SEND_ASSIGN, session);
     action->is_builds_only =
         session_is_warm(session) || session->is_held || (session->is_alone && has_builds);
+    session->is_sent = !action->is_builds_only;
     sched_describe_segments(session);
     action->build_count = sched_describe_builds(sched, session);
     action->worker = session->worker;
@@ -472,6 +473,7 @@ sched_start(struct sched *sched, struct session *session, uint32_t worker, uint6
     session->incarnation = sched->workers[worker].incarnation;
     session->own_tokens = 0;
     session->is_released = session_is_warm(session); /* the worker knows only its builds */
+    session->is_sent = false;
     session->drops_pending = 0;
     session->passed = 0;
     kvpool_lend(sched->pool, session->claim, session->id, session->incarnation);

@@ -346,6 +346,7 @@ sched_lose_worker(struct sched *sched, uint64_t now_us, uint32_t worker, bool is
 
     sched_lose_kept(sched, worker, incarnation);
     sched_lose_checks(sched, worker, incarnation);
+    sched_lose_wipes(sched, worker);
     if (sched->pool != NULL) {
         kvpool_lose_eraser(sched->pool, incarnation);
     }

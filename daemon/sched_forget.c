@@ -6,7 +6,9 @@
  * tokenised; with `abort` they are stopped.  Its blocks come back, and a worker overwrites them
  * before they are free (kvpool_erase.c).  A reader that waited, or was preempted, has to build it
  * again from the text that it came with; so when the last one has ended, what they have left goes
- * too (sweep).  When nothing is left, whoever asked is told what was erased: from then on only
+ * too (sweep).  Blocks that others have taken by then are wiped by their workers when they are told
+ * of them: an Erase of nothing that comes after that is answered when they are (ask_wiped).  When
+ * nothing is left, whoever asked is told what was erased: from then on only
  * requests that came after the Forget, and brought the text again, can have put any of it anywhere.
  *
  * What is being forgotten is noted in the pool's catalog, so that the next kvasird goes on with it,
@@ -39,6 +41,9 @@ struct forget {
     uint32_t readers;  /* of them, those that have not ended; they may build it again, */
     bool is_rebuilt;   /* and have */
     bool is_swept;
+    bool is_asked;    /* the workers, whether what they have been told of is wiped: */
+    uint64_t wipe;    /* by this message */
+    uint64_t unwiped; /* a bit for each that has not answered */
     bool is_aborting;
     struct dockey key;
     struct sched_forgotten told;
@@ -226,7 +231,7 @@ sched_note_kept(struct sched *sched, const struct kept *kept)
 
         if (sched_kept_may_read(kept, &forget->key)) {
             forget->readers++;
-            forget->is_swept = false;
+            forget->is_swept = forget->is_asked = false;
         }
     }
 }
@@ -351,8 +356,11 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     st = kvpool_erase(sched->pool, key, forget->erasure, &found);
     if (st == ST_NOT_FOUND && (forget->readers > 0 || kvpool_erasing(sched->pool, key) > 0)) {
         st = ST_OK; /* they would bring it; or another Forget has it, and is not done */
-    } else if (st == ST_NOT_FOUND && sched->unread < id) {
-        forget->told.is_unknown = true; /* unless one of those that are being read brings it */
+    } else if (st == ST_NOT_FOUND
+               && (sched->unread < id || kvpool_has_tainted(sched->pool, forget->erasure))) {
+        /* Unless one of those that are being read brings it; or there is something of it in blocks
+         * that others have taken. */
+        forget->told.is_unknown = true;
         st = ST_OK;
     }
     if (st != ST_OK) {
@@ -512,6 +520,82 @@ sweep(struct sched *sched, struct forget *forget)
     }
 }
 
+/* Its worker has not been told of all that it has taken: the request follows its documents, and of
+ * one that runs alone those follow one another. */
+static bool
+is_unsent(const struct session *session)
+{
+    bool sends_builds = session->is_alone && !list_is_empty(&session->owned_builds);
+
+    return (!session->is_sent && kvpool_claim_is_tainted(session->claim, false))
+           || (sends_builds && kvpool_claim_is_tainted(session->claim, true));
+}
+
+static bool
+has_unsent(const struct sched *sched)
+{
+    LIST_FOR_EACH(node, &sched->running)
+    {
+        if (is_unsent(LIST_ENTRY(node, const struct session, age_link))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* True if there is somebody to wait for. */
+static bool
+ask_wiped(struct sched *sched, struct forget *forget)
+{
+    LIST_FOR_EACH(node, &sched->running)
+    {
+        const struct session *session = LIST_ENTRY(node, const struct session, age_link);
+
+        if (kvpool_claim_is_tainted(session->claim, true)) {
+            forget->unwiped |= UINT64_C(1) << session->worker;
+        }
+    }
+    forget->unwiped |= sched_tainted_kept(sched);
+    forget->is_asked = true;
+    forget->wipe = ++sched->erases;
+    for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
+        if ((forget->unwiped >> i & 1) != 0) {
+            struct sched_action *action = sched_push(sched, SCHED_SEND_ERASE, NULL);
+
+            action->worker = i;
+            action->incarnation = sched->workers[i].incarnation;
+            action->build = forget->wipe;
+        }
+    }
+    return forget->unwiped != 0;
+}
+
+/* One a turn: there is room for so many messages. */
+static void
+ask_next_wiped(struct sched *sched)
+{
+    bool has_asked = false;
+
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+        if (!has_asked && forget->is_swept && !forget->is_asked && !has_unsent(sched)) {
+            has_asked = ask_wiped(sched, forget);
+        }
+    }
+}
+
+/* What it was told of is fenced now, to be overwritten when its process is gone. */
+void
+sched_lose_wipes(struct sched *sched, uint32_t worker)
+{
+    LIST_FOR_EACH(node, &sched->forgets)
+    {
+        LIST_ENTRY(node, struct forget, link)->unwiped &= ~(UINT64_C(1) << worker);
+    }
+}
+
 void
 sched_erase(struct sched *sched, uint64_t now_us)
 {
@@ -528,11 +612,13 @@ sched_erase(struct sched *sched, uint64_t now_us)
         }
     }
     send_erasures(sched);
+    ask_next_wiped(sched);
     LIST_FOR_EACH_SAFE(node, &sched->forgets)
     {
         struct forget *forget = LIST_ENTRY(node, struct forget, link);
 
-        if (forget->is_swept && kvpool_erasing(sched->pool, &forget->key) == 0) {
+        if (forget->is_asked && forget->unwiped == 0
+            && kvpool_erasing(sched->pool, &forget->key) == 0) {
             tell(sched, now_us, forget);
         }
     }
@@ -549,9 +635,17 @@ sched_read_until(struct sched *sched, uint64_t now_us, uint64_t oldest)
 }
 
 void
-sched_take_erased(struct sched *sched, const struct sched_step *step)
+sched_take_erased(struct sched *sched, uint32_t worker, const struct sched_step *step)
 {
     for (size_t i = 0; i < step->erased_count; i++) {
+        LIST_FOR_EACH(node, &sched->forgets)
+        {
+            struct forget *forget = LIST_ENTRY(node, struct forget, link);
+
+            if (forget->is_asked && forget->wipe == step->erased[i]) {
+                forget->unwiped &= ~(UINT64_C(1) << worker);
+            }
+        }
         uint32_t count = kvpool_erased(sched->pool, step->erased[i]);
 
         sched->counters.blocks_erased += count;

@@ -413,6 +413,22 @@ sched_drop_kept(struct sched *sched, const struct dockey *key)
     }
 }
 
+uint64_t
+sched_tainted_kept(const struct sched *sched)
+{
+    uint64_t workers = 0;
+
+    LIST_FOR_EACH(node, &sched->kept)
+    {
+        const struct kept *kept = LIST_ENTRY(node, const struct kept, link);
+
+        if (kvpool_claim_is_tainted(kept->claim, true)) {
+            workers |= UINT64_C(1) << kept->worker;
+        }
+    }
+    return workers;
+}
+
 uint32_t
 sched_count_kept(const struct sched *sched, const struct dockey *key)
 {

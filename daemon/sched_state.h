@@ -249,6 +249,8 @@ void sched_drop_kept(struct sched *sched, const struct dockey *key);
 /* As readers of a document that is forgotten: one, how many, how many were stopped. */
 struct kept;
 bool sched_kept_may_read(const struct kept *kept, const struct dockey *key);
+/* A bit for each worker that has one with blocks in which something erased may be. */
+uint64_t sched_tainted_kept(const struct sched *sched);
 uint32_t sched_count_kept(const struct sched *sched, const struct dockey *key);
 uint32_t sched_abort_kept(struct sched *sched, const struct dockey *key);
 
@@ -330,7 +332,8 @@ void sched_grow(struct sched *sched, uint64_t now_us);
 
 /* Has blocks overwritten that must be, and tells who waits for that. */
 void sched_erase(struct sched *sched, uint64_t now_us);
-void sched_take_erased(struct sched *sched, const struct sched_step *step);
+void sched_take_erased(struct sched *sched, uint32_t worker, const struct sched_step *step);
+void sched_lose_wipes(struct sched *sched, uint32_t worker);
 void sched_end_forgets(struct sched *sched);
 /* In the catalog of a new pool; those of an earlier kvasird, in an adopted one. */
 void sched_note_forgets(struct sched *sched);

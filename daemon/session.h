@@ -104,6 +104,7 @@ struct session {
     struct sched_build *builds;     /* [wants_max], for the Assign */
     struct list_node owned_builds;  /* struct build: what it is building */
     uint32_t drops_pending;         /* StopBuilds that the worker has not answered */
+    bool is_sent;                   /* the worker was told of its own blocks */
     bool is_released;               /* the worker let go of the request itself */
 
     uint32_t worker;

@@ -287,6 +287,12 @@ uint64_t kvpool_doc_owner(const struct kvpool_doc *doc);
  * it too: what was made of it may be as wrong.  How many. */
 uint32_t kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key);
 
+/* It has taken blocks with something of a document that was erased since: they are erased in its end,
+ * unless whoever writes them has wiped them all by then.  Its own; or those of its documents too. */
+bool kvpool_claim_is_tainted(const struct kvpool_claim *claim, bool with_documents);
+/* The last erasure has found such blocks. */
+bool kvpool_has_tainted(const struct kvpool *pool, uint64_t erasure);
+
 /* Blocks with something of the document that are to be overwritten, for whatever erasure. */
 uint32_t kvpool_erasing(const struct kvpool *pool, const struct dockey *key);
 

@@ -105,6 +105,35 @@ taint_taken(const struct kvpool *pool, uint64_t source, uint64_t erasure)
     }
 }
 
+bool
+kvpool_has_tainted(const struct kvpool *pool, uint64_t erasure)
+{
+    LIST_FOR_EACH(node, &pool->claims)
+    {
+        const struct kvpool_claim *claim = LIST_ENTRY(node, const struct kvpool_claim, link);
+        bool is_tainted = claim->own->taint == erasure;
+
+        for (uint32_t i = 0; i < claim->doc_count; i++) {
+            is_tainted |= claim->docs[i]->run->taint == erasure;
+        }
+        if (is_tainted) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+kvpool_claim_is_tainted(const struct kvpool_claim *claim, bool with_documents)
+{
+    bool is_tainted = claim->own->taint != 0;
+
+    for (uint32_t i = 0; with_documents && i < claim->doc_count; i++) {
+        is_tainted |= claim->docs[i]->run->taint != 0;
+    }
+    return is_tainted;
+}
+
 enum status
 kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
                       struct kvpool_forgotten *forgotten_out)

@@ -410,6 +410,9 @@ world_steer(struct world *world, enum world_wish wish, uint32_t doc, uint32_t nu
     default: st = sched_prioritize(world->sched, &key, number % 101); break;
     }
     world_obey(world);
+    if (wish == WORLD_FORGET && st == ST_NOT_FOUND) {
+        world_check_erased(world, &(struct sched_forgotten){.key = key});
+    }
     return st;
 }
 

@@ -42,4 +42,7 @@ struct world {
 
 void world_obey(struct world *world);
 
+/* Fails the test if there is anything of what was erased. */
+void world_check_erased(struct world *world, const struct sched_forgotten *forgotten);
+
 #endif

@@ -246,6 +246,43 @@ START_TEST(fresh_blocks_are_poisoned_and_no_answer_reads_it)
 }
 END_TEST
 
+/* kvasird asks so whether what it sent before has been wiped. */
+START_TEST(an_erase_of_nothing_is_answered_when_all_before_it_is_wiped)
+{
+    struct rig_config config = rig_defaults();
+    struct rig *rig = start(&config);
+    struct rig_doc doc = {words, DOC, rig_blocks(rig, DOC), 1, false, 0, {0}};
+    struct rig_request request = {.id = 1,
+                                  .docs = &doc,
+                                  .n_docs = 1,
+                                  .query = question,
+                                  .n_query = 5,
+                                  .max_tokens = 20,
+                                  .ignores_end = true};
+    Kvasir__V1__Erase erase = KVASIR__V1__ERASE__INIT;
+    size_t bytes = kv_layout_block_bytes(&rig->layout);
+    char *before = mem_zalloc(1, bytes);
+
+    memset(before, 0x55, bytes);
+    for (uint32_t i = 0; i < config.block_count; i++) {
+        memcpy(block_at(rig, i), before, bytes);
+    }
+    rig_assign(rig, &request);
+    erase.has_erase = true;
+    erase.erase = 77;
+    rig_send(rig, KVASIR__V1__DAEMON_MESSAGE__BODY_ERASE, &erase);
+    ck_assert(rig_step(rig));
+    ck_assert_uint_eq(rig->erased, 77);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        ck_assert_int_ne(memcmp(block_at(rig, doc.blocks[i]), before, bytes), 0);
+    }
+    rig_run(rig);
+    mem_free(before);
+    mem_free(doc.blocks);
+    rig_destroy(&rig);
+}
+END_TEST
+
 START_TEST(what_names_no_block_is_refused_and_answered_by_nothing)
 {
     struct rig_config config = rig_defaults();
@@ -273,4 +310,5 @@ CHECK_MAIN("engine_upkeep", a_seal_brings_the_checksums_of_the_blocks_it_wrote,
            a_check_waits_while_there_is_anything_else_to_do,
            erased_blocks_are_zero_and_their_neighbours_are_not,
            fresh_blocks_are_poisoned_and_no_answer_reads_it,
+           an_erase_of_nothing_is_answered_when_all_before_it_is_wiped,
            what_names_no_block_is_refused_and_answered_by_nothing)

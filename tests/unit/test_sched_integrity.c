@@ -385,6 +385,54 @@ START_TEST(what_is_not_there_is_told_so_when_nobody_who_came_before_has_brought_
 }
 END_TEST
 
+/* Another request has the blocks that it was evicted from; its worker has not heard of that. */
+START_TEST(a_forget_waits_until_blocks_that_others_have_taken_are_wiped)
+{
+    for (int is_evicted = 0; is_evicted < 2; is_evicted++) {
+        struct world *world = new_world(1, 0);
+
+        have_document(world);
+        world_evict(world, is_evicted ? 5 : 2);
+        uint64_t id = world_submit(
+            world,
+            (struct world_ask){.docs = &documents[1], .doc_count = 1, .query = 4, .max_tokens = 5});
+
+        ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
+        ck_assert_uint_eq(world_erased(world), 0);
+        ck_assert(world_step(world, 0)); /* it reads both letters; what it writes is wiped */
+        ck_assert(!world_get(world, id)->is_ended);
+        while (world_erased(world) == 0) { /* what was free, or its own, is overwritten too */
+            ck_assert(world_step(world, 0));
+        }
+        ck_assert(!world_get(world, id)->is_ended);
+        ck_assert(world_forgotten(world).is_unknown == (world_forgotten(world).blocks == 0));
+        world_run(world, 100);
+        ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+        world_destroy(world);
+    }
+}
+END_TEST
+
+START_TEST(a_worker_that_dies_before_it_has_wiped_them_is_followed_by_one_that_erases)
+{
+    struct world *world = new_world(2, 0);
+
+    have_document(world);
+    world_evict(world, 5);
+    uint64_t id = world_submit(
+        world,
+        (struct world_ask){.docs = &documents[1], .doc_count = 1, .query = 4, .max_tokens = 5});
+
+    ck_assert_int_eq(world_forget(world, DOC, false), ST_OK);
+    world_kill(world, world_get(world, id)->last_worker);
+    ck_assert_uint_eq(world_erased(world), 0);
+    world_run(world, 200);
+    ck_assert_uint_eq(world_erased(world), 1);
+    ck_assert_int_eq(world_get(world, id)->end, SCHED_END_OK);
+    world_destroy(world);
+}
+END_TEST
+
 CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_begins_again,
            who_has_answered_from_it_ends_with_an_error,
            with_a_damaged_document_its_copies_go_and_with_a_damaged_copy_it_alone,
@@ -398,4 +446,6 @@ CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_b
            a_second_copy_is_forgotten_with_its_document,
            who_came_before_a_forget_and_was_still_being_read_is_its_reader,
            with_abort_who_was_still_being_read_ends_when_it_comes,
-           what_is_not_there_is_told_so_when_nobody_who_came_before_has_brought_it)
+           what_is_not_there_is_told_so_when_nobody_who_came_before_has_brought_it,
+           a_forget_waits_until_blocks_that_others_have_taken_are_wiped,
+           a_worker_that_dies_before_it_has_wiped_them_is_followed_by_one_that_erases)
