@@ -10,7 +10,7 @@
 #include "common/mem.h"
 #include "kvpool/kvpool.h"
 
-#define CATALOG_VERSION 3
+#define CATALOG_VERSION 4
 #define CATALOG_MAGIC   UINT64_C(0x676f6c6174616376) /* "vcatalog" */
 #define PAGE            4096
 

@@ -262,7 +262,6 @@ struct kvpool_forgotten {
     uint32_t documents;   /* itself, copies at other places, turns computed over it */
     uint32_t remnants;    /* blocks of none of these that hold it: free, fenced, lost */
     uint32_t blocks;      /* that will be overwritten, with those */
-    uint32_t building;    /* of the documents; they go on for those who wait */
     uint32_t host_blocks; /* of a tier, that will be overwritten */
 };
 
@@ -287,8 +286,9 @@ uint64_t kvpool_doc_owner(const struct kvpool_doc *doc);
  * it too: what was made of it may be as wrong.  How many. */
 uint32_t kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key);
 
-/* It has taken blocks with something of a document that was erased since: they are erased in its end,
- * unless whoever writes them has wiped them all by then.  Its own; or those of its documents too. */
+/* It has taken blocks with something of a document that was erased since: they are erased in its
+ * end, unless whoever writes them has wiped them all by then.  Its own; or those of its documents
+ * too. */
 bool kvpool_claim_is_tainted(const struct kvpool_claim *claim, bool with_documents);
 /* The last erasure has found such blocks. */
 bool kvpool_has_tainted(const struct kvpool *pool, uint64_t erasure);

@@ -169,7 +169,6 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
         if (stems_from(doc, source)) {
             forgotten.documents++;
             forgotten.blocks += doc->run->count;
-            forgotten.building += doc_is_building(doc);
             doc->run->erasure = erasure;
             kvpool_detach_forgotten(pool, doc);
         }
