@@ -136,26 +136,33 @@ limit_us(uint64_t us)
 /* A second from now; what the machine keeps from kvasird and from us does not count. */
 struct limit {
     uint64_t until_us;
-    struct process_waits ours, daemons;
+    struct process_waits before;
 };
+
+static struct process_waits
+read_waits(struct host *host)
+{
+    struct process_waits waits = {0};
+
+    process_waits_add(&waits, getpid());
+    process_waits_add(&waits, process_pid(host_daemon(host)));
+    return waits;
+}
 
 static struct limit
 limit_begin(struct host *host)
 {
-    struct limit limit = {.until_us = clock_now_us() + limit_us(BACK_US)};
-
-    process_waits_read(getpid(), &limit.ours);
-    process_waits_read(process_pid(host_daemon(host)), &limit.daemons);
-    return limit;
+    return (struct limit){.until_us = clock_now_us() + limit_us(BACK_US),
+                          .before = read_waits(host)};
 }
 
 static bool
 limit_has_passed(struct host *host, const struct limit *limit)
 {
     uint64_t now_us = clock_now_us();
+    struct process_waits now = read_waits(host);
 
-    return now_us >= limit->until_us + process_waited_us(getpid(), &limit->ours)
-                         + process_waited_us(process_pid(host_daemon(host)), &limit->daemons);
+    return now_us >= limit->until_us + process_waits_longest_us(&limit->before, &now);
 }
 
 /* Too late is too late also if it is all back by now: kvasird may not have answered before. */

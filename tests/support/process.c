@@ -490,10 +490,9 @@ read_wait_us(pid_t pid, pid_t thread)
 }
 
 void
-process_waits_read(pid_t pid, struct process_waits *waits_out)
+process_waits_add(struct process_waits *waits, pid_t pid)
 {
     char path[64];
-    size_t count = 0;
 
     (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *folder = opendir(path);
@@ -503,12 +502,11 @@ process_waits_read(pid_t pid, struct process_waits *waits_out)
         pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
 
         if (thread > 0) {
-            ck_assert_uint_lt(count, PROCESS_THREADS_MAX);
-            waits_out->threads[count].thread = thread;
-            waits_out->threads[count++].waited_us = read_wait_us(pid, thread);
+            ck_assert_uint_lt(waits->count, PROCESS_THREADS_MAX);
+            waits->threads[waits->count].thread = thread;
+            waits->threads[waits->count++].waited_us = read_wait_us(pid, thread);
         }
     }
-    waits_out->count = count;
     (void)closedir(folder);
 }
 
@@ -538,13 +536,4 @@ process_waits_longest_us(const struct process_waits *before, const struct proces
         }
     }
     return longest_us;
-}
-
-uint64_t
-process_waited_us(pid_t pid, const struct process_waits *before)
-{
-    struct process_waits after;
-
-    process_waits_read(pid, &after);
-    return process_waits_longest_us(before, &after);
 }

@@ -89,9 +89,9 @@ void process_destroy(struct process **process);
 /* Open file descriptors of the program. */
 int process_count_fds(const struct process *process);
 
-/* How long each thread of a process could have run and had no processor, from its start to one
- * moment: 0 where the kernel does not tell. */
-#define PROCESS_THREADS_MAX 256
+/* How long each thread of one or more processes could have run and had no processor, from its
+ * start to one moment: 0 where the kernel does not tell. */
+#define PROCESS_THREADS_MAX 1024
 struct process_waits {
     size_t count;
     struct {
@@ -100,15 +100,14 @@ struct process_waits {
     } threads[PROCESS_THREADS_MAX];
 };
 
-void process_waits_read(pid_t pid, struct process_waits *waits_out);
+void process_waits_add(struct process_waits *waits, pid_t pid);
 
-/* The longest that one thread has waited between two moments.  It is what a bound on time does not
- * count, or it would judge what else the machine does.  Not the sum: threads wait at the same time,
- * one event waits for one of them, and with the sum a busy machine excuses any slowness. */
+/* The longest that one thread has waited between two moments; one that was not there before, since
+ * it started.  It is what a bound on time does not count, or it would judge what else the machine
+ * does.  Not a sum: threads wait at the same time, also while the one that they have just woken
+ * does, so that on a busy machine a sum is longer than all the time that passed, and excuses any
+ * slowness. */
 uint64_t process_waits_longest_us(const struct process_waits *before,
                                   const struct process_waits *after);
-
-/* The same until now; `before` of no threads ({0}): all that the process has lived. */
-uint64_t process_waited_us(pid_t pid, const struct process_waits *before);
 
 #endif

@@ -66,9 +66,9 @@ struct start {
 static struct start
 start_now(void)
 {
-    struct start start;
+    struct start start = {0};
 
-    process_waits_read(getpid(), &start.waits);
+    process_waits_add(&start.waits, getpid());
     start.at_us = clock_now_us();
     return start;
 }
@@ -78,7 +78,10 @@ static uint64_t
 elapsed_us(const struct start *start)
 {
     uint64_t passed_us = clock_now_us() - start->at_us;
-    uint64_t waited_us = process_waited_us(getpid(), &start->waits);
+    struct process_waits waits = {0};
+
+    process_waits_add(&waits, getpid());
+    uint64_t waited_us = process_waits_longest_us(&start->waits, &waits);
 
     return passed_us < waited_us ? 0 : passed_us - waited_us;
 }

@@ -102,6 +102,15 @@ start_rival(void)
     return pid;
 }
 
+static struct process_waits
+waits_of(pid_t pid)
+{
+    struct process_waits waits = {0};
+
+    process_waits_add(&waits, pid);
+    return waits;
+}
+
 START_TEST(who_has_no_processor_waits_and_who_is_stopped_does_not)
 {
     struct process_waits before;
@@ -114,19 +123,23 @@ START_TEST(who_has_no_processor_waits_and_who_is_stopped_does_not)
     uint64_t start_us = clock_now_us(), until_us = process_patience_until_us();
     pid_t rival = start_rival();
 
-    process_waits_read(rival, &before);
+    before = waits_of(rival);
     while (waited_us < 20000) {
         ck_assert_msg(clock_now_us() < until_us, "%llu us", (unsigned long long)waited_us);
-        waited_us = process_waited_us(rival, &before);
+        struct process_waits now = waits_of(rival);
+
+        waited_us = process_waits_longest_us(&before, &now);
     }
     ck_assert_uint_le(waited_us, clock_now_us() - start_us);
 
     ck_assert_int_eq(kill(rival, SIGSTOP), 0);
     ck_assert_int_eq(waitpid(rival, NULL, WUNTRACED), rival);
-    process_waits_read(rival, &before);
+    before = waits_of(rival);
     for (start_us = clock_now_us(); clock_now_us() < start_us + 20000;) {
     }
-    ck_assert_uint_eq(process_waited_us(rival, &before), 0);
+    struct process_waits after = waits_of(rival);
+
+    ck_assert_uint_eq(process_waits_longest_us(&before, &after), 0);
     ck_assert_int_eq(kill(rival, SIGKILL), 0);
     ck_assert_int_eq(waitpid(rival, NULL, 0), rival);
 }
