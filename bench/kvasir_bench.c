@@ -420,8 +420,13 @@ report(const struct bench *bench, bool *all_well_out)
         for (int of = TALLY_ALL; of <= TALLY_WARM; of++) {
             TRY(tally_make(bench->outcomes[t], n, (enum tally_of)of, &bench->tally, &tallies[of]));
         }
-        tally_print(stdout, bench->targets[t].name, &tallies[TALLY_ALL], &tallies[TALLY_COLD],
-                    &tallies[TALLY_WARM], &bench->tally, (double)bench->elapsed_us[t] * 1e-6);
+        if (tallies[TALLY_ALL].completed > 0) {
+            tally_print(stdout, bench->targets[t].name, &tallies[TALLY_ALL], &tallies[TALLY_COLD],
+                        &tallies[TALLY_WARM], &bench->tally, (double)bench->elapsed_us[t] * 1e-6);
+        } else {
+            (void)fprintf(stderr, "kvasir-bench: %s: none of %zu requests was answered\n",
+                          bench->targets[t].name, n);
+        }
         *all_well_out = *all_well_out && tallies[TALLY_ALL].failed == 0;
         for (size_t i = 0, shown = 0; i < n && shown < 3; i++) {
             if (!bench->outcomes[t][i].is_ok) {
@@ -446,6 +451,9 @@ read_targets(struct bench *bench, int argc, char **argv, int first)
         return ERR(ST_INVALID, "more than %d targets", TARGETS_MAX);
     }
     for (int i = first; i < argc; i++) {
+        if (argv[i][0] == '-') {
+            return ERR(ST_INVALID, "%s: options come before the targets", argv[i]);
+        }
         TRY(target_parse(argv[i], &bench->targets[bench->n_targets]));
         bench->n_targets++;
     }

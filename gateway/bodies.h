@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bodies - the memory of requests that are being read: what lies here of each, and what their values
- * take while they are looked at.  Of one at most --max-body, of all together --max-bodies.  With the
- * exchange's lock held. */
+/* bodies - the memory of requests that are being read: what lies here of each, and what their
+ * values take while they are looked at.  Of one at most --max-body, of all together --max-bodies.
+ * With the exchange's lock held. */
 #ifndef GATEWAY_BODIES_H
 #define GATEWAY_BODIES_H
 

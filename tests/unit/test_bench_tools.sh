@@ -48,6 +48,11 @@ grep -q '^LOSS .*x 1.211 .*b=1 5 x 4096' "$dir/out" || fail "compare: $(cat "$di
 # A place that results cannot have is named before anything is asked.
 ! ./kvasir-bench --result-dir "$dir/good/below" "nobody=kvasir:$dir" >"$dir/out" 2>&1 || fail "kvasir-bench went on"
 grep -q "result-dir $dir/good/below: Not a directory" "$dir/out" || fail "kvasir-bench: $(cat "$dir/out")"
+! ./kvasir-bench "nobody=kvasir:$dir" --quiet >"$dir/out" 2>&1 || fail "kvasir-bench takes --quiet for a target"
+grep -q -- '--quiet: options come before the targets' "$dir/out" || fail "kvasir-bench: $(cat "$dir/out")"
+! ./kvasir-bench --quiet --requests 2 --timeout 1s "nobody=kvasir:$dir" >"$dir/out" 2>"$dir/said" || fail "nobody answers"
+grep -q 'nobody: none of 2 requests was answered' "$dir/said" || fail "kvasir-bench: $(cat "$dir/said")"
+[ ! -s "$dir/out" ] || fail "a table of nothing: $(cat "$dir/out")"
 
 # The tables of the claims' page are what the committed cells say; above them stand words.
 results=$bench/results/2026-11-30-claims
