@@ -11,10 +11,12 @@
 #include "client/pbjson.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "kvasir/v1/health.pb-c.h"
 #include "kvasir/v1/wire.pb-c.h"
 #include "proto/endpoints.h"
 
-#define STOPS_MAX 16
+#define HEALTH_TIMEOUT_MS 5000
+#define STOPS_MAX         16
 
 struct ask {
     const struct cli_args *args;
@@ -425,6 +427,24 @@ catch_interrupt(struct rpc *rpc)
     (void)sigaction(SIGINT, &action, NULL);
 }
 
+/* Without a worker a request waits and says nothing; who sits before a terminal wonders. */
+static void
+tell_what_it_waits_for(const struct ask *ask, struct rpc *rpc)
+{
+    struct rpc_call call = {.method = METHOD_HEALTH, .timeout_ms = HEALTH_TIMEOUT_MS};
+    const ProtobufCMessage *reply;
+
+    if (isatty(STDERR_FILENO) != 1 || cli_has(ask->args, "quiet")
+        || rpc_call(rpc, &call, &reply) != RPC_OK) {
+        return;
+    }
+    const Kvasir__V1__HealthReply *health = (const void *)reply;
+
+    if (health->status != KVASIR__V1__SERVING_STATUS__SERVING) {
+        (void)fprintf(stderr, "[waiting: %s]\n", health->detail == NULL ? "?" : health->detail);
+    }
+}
+
 static int
 call(struct ask *ask, struct rpc *rpc)
 {
@@ -438,6 +458,7 @@ call(struct ask *ask, struct rpc *rpc)
         return CLI_USAGE;
     }
     catch_interrupt(rpc);
+    tell_what_it_waits_for(ask, rpc);
     ask->begin_us = clock_now_us();
     enum rpc_code code = rpc_call(rpc, &call, NULL);
 

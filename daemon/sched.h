@@ -528,8 +528,8 @@ struct sched_counters {
 };
 
 struct sched_gauges {
-    uint32_t waiting, running, starving, workers_ready,
-        docs_in_quarantine; /* running: without the background */
+    uint32_t waiting, running, starving, docs_in_quarantine; /* running: without the background */
+    uint32_t workers, workers_ready; /* that are there; that take requests: without drained ones */
     uint32_t background;
     uint32_t forgets; /* documents that are being forgotten */
     uint32_t kept;    /* over a restart, and nobody has come for them yet */

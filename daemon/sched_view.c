@@ -52,7 +52,8 @@ sched_gauges(const struct sched *sched)
         gauges.kept++;
     }
     for (uint32_t i = 0; i < SCHED_WORKERS_MAX; i++) {
-        gauges.workers_ready += sched->workers[i].is_ready;
+        gauges.workers += sched->workers[i].is_ready;
+        gauges.workers_ready += sched->workers[i].is_ready && !sched->workers[i].is_draining;
     }
     return gauges;
 }

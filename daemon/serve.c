@@ -105,7 +105,7 @@ is_done(struct kvasird *d)
         d->stop_by_us = now_us + FAREWELL_US < d->stop_by_us ? now_us + FAREWELL_US : d->stop_by_us;
         peers_farewell(d);
     }
-    return sched_gauges(d->sched).workers_ready == 0;
+    return sched_gauges(d->sched).workers == 0;
 }
 
 void

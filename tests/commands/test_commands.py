@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import subprocess
@@ -267,6 +268,8 @@ class EveryCommand(Patient):
         self.assertEqual(ctl("workers", "drain", "0"), "")
         self.assertEqual(ctl_json("workers")["workers"][0]["state"], "draining")
         self.assertEqual(ctl_json("workers", "drain", "0"), {})
+        self.assertEqual(ctl("health", code=FAILURE), "NOT_SERVING: no worker is ready\n")
+        self.assertEqual(number("workers_ready"), 0)
         ctl("workers", "drain", "63", code=NOT_FOUND)
         ctl("workers", "resume", "0")
 
@@ -462,6 +465,17 @@ class EveryCommandOfKvasir(Patient):
         replies = [json.loads(line) for line in run("kvasir", *args, "--stream-json").splitlines()]
         self.assertEqual("".join(r["text"] for r in replies), whole["text"])
         self.assertEqual(replies[-1]["finish"], "FINISH_LENGTH")
+
+    def test_a_terminal_is_told_what_an_answer_waits_for(self):
+        ctl("workers", "drain", "0")
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(["./kvasir", "ask", "--raw", "--max-tokens", "1", "hi"], stdout=subprocess.DEVNULL,
+                              stderr=theirs) as asking:
+            self.assertIn(b"[waiting: ", os.read(ours, 4096))
+            ctl("workers", "resume", "0")
+            self.assertEqual(asking.wait(PATIENCE_S), OK)
+        os.close(ours)
+        os.close(theirs)
 
     def test_c_tokenize(self):
         self.assertEqual(run("kvasir", "tokenize", "hi"), "104 105\n")

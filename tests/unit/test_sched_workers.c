@@ -170,6 +170,8 @@ START_TEST(a_draining_worker_gets_nothing_new_and_finishes_what_it_has)
 
     ck_assert_uint_eq(world_get(world, id)->last_worker, 0);
     ck_assert_int_eq(sched_worker_drain(world_sched(world), world_now(world), 0, true), ST_OK);
+    ck_assert_uint_eq(sched_gauges(world_sched(world)).workers, 2);
+    ck_assert_uint_eq(sched_gauges(world_sched(world)).workers_ready, 1);
     for (int i = 0; i < 3; i++) {
         ck_assert_uint_eq(world_get(world, world_submit(world, ask))->last_worker, 1);
     }
