@@ -272,6 +272,7 @@ struct kvasir_document_info {
     char state[16]; /* absent, building, sealed, partial, quarantined; host: only there */
 };
 
+/* What is known of a document.  KVASIR_NOT_FOUND: nothing, or it is another tenant's. */
 enum kvasir_code kvasir_get(struct kvasir *client, const uint8_t key[KVASIR_KEY_BYTES],
                             struct kvasir_document_info *info_out);
 
@@ -330,6 +331,7 @@ struct kvasir_health {
     uint32_t protocol;
 };
 
+/* KVASIR_OK whenever kvasird answers, also while it does not serve. */
 enum kvasir_code kvasir_health(struct kvasir *client, struct kvasir_health *health_out);
 
 #ifdef __cplusplus
