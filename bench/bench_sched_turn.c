@@ -9,6 +9,8 @@
  * holds, so it misses and evicts for ever.  First it is filled, the names one after the other: then
  * all that grows with the documents grows.  Null workers answer at once; of five hundred open
  * requests by eight tenants in three priorities most wait, and some have a deadline that passes.
+ * In the end some documents are forgotten, one after the other: a call, and the steps until it has
+ * its answer.
  *
  * CPU time of the thread: others on the machine disturb its caches only. */
 #include <inttypes.h>
@@ -38,6 +40,8 @@
 #define STEP_US       20000 /* of the time that the scheduler is told */
 #define DEADLINE_US   20000000
 #define BUILDS_MAX    (SEQS * DOCS)
+#define FORGETS       200
+#define ERASES_MAX    1024
 
 enum kind {
     SUBMIT, /* the pool is full */
@@ -46,11 +50,14 @@ enum kind {
     ANY,         /* of these three */
     FILL_SUBMIT, /* it is being filled */
     FILL_STEP,
+    FORGET,
+    FORGET_STEP, /* while one is under way */
     KINDS,
 };
 
-static const char *const kind_names[KINDS] = {"submit",          "step",         "tick", "any",
-                                              "submit, filling", "step, filling"};
+static const char *const kind_names[KINDS] = {
+    "submit",          "step",          "tick",   "any",
+    "submit, filling", "step, filling", "forget", "step, forgetting"};
 
 struct samples {
     float *us;
@@ -70,7 +77,8 @@ struct worker {
     struct sched_loaded loaded[BUILDS_MAX];
     struct sched_spilled spilled[SCHED_SPILLS_MAX];
     uint64_t sums[SCHED_SPILLS_MAX][DOC_BLOCKS];
-    size_t sealed_count, loaded_count, spilled_count;
+    uint64_t erased[ERASES_MAX];
+    size_t sealed_count, loaded_count, spilled_count, erased_count;
 };
 
 struct bench {
@@ -85,7 +93,8 @@ struct bench {
     uint64_t corpus, resident;
     uint64_t random, submitted, ended, named;
     uint64_t now_us;
-    bool is_filling;
+    uint64_t forgotten;
+    bool is_filling, is_forgetting;
     struct kvpool_stats full; /* when the pool was */
     struct sched_counters full_counters;
     struct samples samples[KINDS];
@@ -128,7 +137,9 @@ add_sample(struct samples *samples, double us)
 static void
 note(struct bench *bench, enum kind kind, double seconds)
 {
-    if (!bench->is_filling) {
+    if (bench->is_forgetting) {
+        add_sample(&bench->samples[kind == FORGET ? FORGET : FORGET_STEP], seconds * 1e6);
+    } else if (!bench->is_filling) {
         add_sample(&bench->samples[kind], seconds * 1e6);
         add_sample(&bench->samples[ANY], seconds * 1e6);
     } else if (kind != TICK) {
@@ -199,6 +210,10 @@ obey(struct bench *bench)
             take_spill(worker, &actions[i]);
         } else if (actions[i].kind == SCHED_SEND_STOP) {
             take_stop(worker, actions[i].request);
+        } else if (actions[i].kind == SCHED_SEND_ERASE) {
+            worker->erased[worker->erased_count++ % ERASES_MAX] = actions[i].build;
+        } else if (actions[i].kind == SCHED_REPLY_FORGOTTEN) {
+            bench->forgotten++;
         } else if (actions[i].kind == SCHED_REPLY_END) {
             bench->ended++;
         }
@@ -315,12 +330,15 @@ step(struct bench *bench, uint32_t number)
         .loaded_count = worker->loaded_count,
         .spilled = worker->spilled,
         .spilled_count = worker->spilled_count,
+        .erased = worker->erased,
+        .erased_count = worker->erased_count,
         .results = results,
         .released = released,
     };
 
     step.released_count = decode(worker, results, &step.result_count, released);
     worker->sealed_count = worker->loaded_count = worker->spilled_count = 0;
+    worker->erased_count = 0;
     double start = cpu_seconds();
 
     (void)sched_worker_step(bench->sched, bench->now_us, number, number + 1, &step);
@@ -352,6 +370,25 @@ play(struct bench *bench)
     }
     bench->now_us += STEP_US;
     tick(bench);
+}
+
+/* Any document, which is there or not; all that reads it ends. */
+static void
+forget(struct bench *bench)
+{
+    uint64_t name = htab_mix((uint64_t)(draw(bench) * (double)bench->corpus));
+    uint64_t before = bench->forgotten;
+    struct dockey key = {0};
+
+    memcpy(key.bytes, &name, sizeof(name));
+    double start = cpu_seconds();
+    enum status st = sched_forget(bench->sched, bench->now_us, bench->submitted + 1, &key, true);
+
+    note(bench, FORGET, cpu_seconds() - start);
+    obey(bench);
+    while (st == ST_OK && bench->forgotten == before) {
+        play(bench);
+    }
 }
 
 /* --- one size --------------------------------------------------------------------------------- */
@@ -496,6 +533,10 @@ measure(uint64_t resident)
     until = bench.ended + REQUESTS;
     while (bench.ended < until) {
         play(&bench);
+    }
+    bench.is_forgetting = true;
+    for (int i = 0; i < FORGETS; i++) {
+        forget(&bench);
     }
     report(&bench);
     tear_down(&bench);

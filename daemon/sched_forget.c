@@ -354,7 +354,7 @@ sched_forget(struct sched *sched, uint64_t now_us, uint64_t id, const struct doc
     TRY(open_forget(sched, now_us, id, key, abort, &forget));
     see_readers(sched, now_us, forget);
     st = kvpool_erase(sched->pool, key, forget->erasure, &found);
-    if (st == ST_NOT_FOUND && (forget->readers > 0 || kvpool_erasing(sched->pool, key) > 0)) {
+    if (st == ST_NOT_FOUND && (forget->readers > 0 || kvpool_is_erasing(sched->pool, key))) {
         st = ST_OK; /* they would bring it; or another Forget has it, and is not done */
     } else if (st == ST_NOT_FOUND
                && (sched->unread < id || kvpool_has_tainted(sched->pool, forget->erasure))) {
@@ -607,7 +607,7 @@ sched_erase(struct sched *sched, uint64_t now_us)
         struct forget *forget = LIST_ENTRY(node, struct forget, link);
 
         if (!forget->is_swept && forget->readers == 0 && sched->unread > forget->id
-            && kvpool_erasing(sched->pool, &forget->key) == 0) {
+            && !kvpool_is_erasing(sched->pool, &forget->key)) {
             sweep(sched, forget);
         }
     }
@@ -618,7 +618,7 @@ sched_erase(struct sched *sched, uint64_t now_us)
         struct forget *forget = LIST_ENTRY(node, struct forget, link);
 
         if (forget->is_asked && forget->unwiped == 0
-            && kvpool_erasing(sched->pool, &forget->key) == 0) {
+            && !kvpool_is_erasing(sched->pool, &forget->key)) {
             tell(sched, now_us, forget);
         }
     }

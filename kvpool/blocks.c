@@ -10,7 +10,8 @@
 enum status
 blocks_init(struct blocks *blocks, uint32_t total, bool has_history)
 {
-    *blocks = (struct blocks){.total = total, .free_count = total, .has_history = has_history};
+    *blocks = (struct blocks){
+        .total = total, .free_count = total, .untouched = total, .has_history = has_history};
     list_init(&blocks->quarantine);
     list_init(&blocks->erasing);
     blocks->free_ids = mem_zalloc(total, sizeof(blocks->free_ids[0]));
@@ -127,6 +128,9 @@ blocks_take(struct blocks *blocks, struct block_run *run, uint32_t count, uint64
         }
         run->ids[run->count++] = id;
     }
+    if (blocks->free_count < blocks->untouched) {
+        blocks->untouched = blocks->free_count;
+    }
 }
 
 void
@@ -151,6 +155,7 @@ blocks_adopt(struct blocks *blocks, uint32_t id, uint64_t owner)
 {
     uint64_t held = catalog_held(blocks->catalog, id);
 
+    blocks->untouched = 0;
     blocks->owners[id] = owner != 0 ? owner : held;
     blocks->before[id] = owner != 0 && held != owner ? held : 0;
 }
@@ -277,9 +282,9 @@ enum status
 blocks_take_remnants(struct blocks *blocks, uint64_t owner, uint64_t erasure, uint32_t *count_out)
 {
     struct block_run *run = NULL;
-    uint32_t count = 0, kept = 0;
+    uint32_t count = 0, kept = blocks->untouched;
 
-    for (uint32_t i = 0; i < blocks->free_count; i++) {
+    for (uint32_t i = kept; i < blocks->free_count; i++) {
         count += held(blocks, blocks->free_ids[i], owner);
     }
     *count_out = count;
@@ -287,7 +292,7 @@ blocks_take_remnants(struct blocks *blocks, uint64_t owner, uint64_t erasure, ui
         return ST_OK;
     }
     TRY(block_run_new(count, &run));
-    for (uint32_t i = 0; i < blocks->free_count; i++) {
+    for (uint32_t i = kept; i < blocks->free_count; i++) {
         uint32_t id = blocks->free_ids[i];
 
         if (held(blocks, id, owner)) {
@@ -393,25 +398,25 @@ blocks_lose_eraser(struct blocks *blocks, uint64_t eraser)
     }
 }
 
-static uint32_t
-count_erasing(const struct blocks *blocks, const struct list_node *runs, uint64_t owner)
+static bool
+is_any_erasing(const struct blocks *blocks, const struct list_node *runs, uint64_t owner)
 {
-    uint32_t count = 0;
-
     LIST_FOR_EACH(node, runs)
     {
         const struct block_run *run = LIST_ENTRY(node, const struct block_run, link);
 
-        count += run->erasure != 0 && holds(blocks, run, owner) ? run->count : 0;
+        if (run->erasure != 0 && holds(blocks, run, owner)) {
+            return true;
+        }
     }
-    return count;
+    return false;
 }
 
-uint32_t
-blocks_erasing(const struct blocks *blocks, uint64_t owner)
+bool
+blocks_are_erasing(const struct blocks *blocks, uint64_t owner)
 {
-    return count_erasing(blocks, &blocks->erasing, owner)
-           + count_erasing(blocks, &blocks->quarantine, owner);
+    return is_any_erasing(blocks, &blocks->erasing, owner)
+           || is_any_erasing(blocks, &blocks->quarantine, owner);
 }
 
 void

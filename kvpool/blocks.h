@@ -33,7 +33,8 @@ struct blocks {
     uint32_t total;
     uint32_t free_count;
     uint32_t quarantined;
-    uint32_t *free_ids;          /* [total], a stack of free_count */
+    uint32_t *free_ids;          /* [total], a stack of free_count; */
+    uint32_t untouched;          /* the lowest of them have held nothing yet */
     struct list_node quarantine; /* of block_run.link, with a fence */
     struct list_node erasing;    /* likewise, without one and with an erasure */
     bool has_history;            /* of blocks: the next three, else NULL */
@@ -108,8 +109,8 @@ void blocks_lose_eraser(struct blocks *blocks, uint64_t eraser);
 void blocks_taint(const struct blocks *blocks, struct block_run *run, uint64_t owner,
                   uint64_t erasure);
 
-/* Blocks with something of `owner` that are to be overwritten, whoever asked for it. */
-uint32_t blocks_erasing(const struct blocks *blocks, uint64_t owner);
+/* There are blocks with something of `owner` to be overwritten, whoever asked for it. */
+bool blocks_are_erasing(const struct blocks *blocks, uint64_t owner);
 
 /* Frees what is in quarantine under `fence`, unless it has to be overwritten first; returns how
  * many ids. */

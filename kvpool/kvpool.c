@@ -219,6 +219,8 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
         list_init(&doc->policy.link);
         list_init(&doc->link);
         list_init(&doc->check_link);
+        list_init(&doc->stem.link);
+        doc->stem.doc = doc;
     }
     return doc;
 }
@@ -297,7 +299,7 @@ look_up(struct kvpool *pool, struct kvpool_want *want, struct plan *plan)
         list_push_back(&plan->fresh, &doc->link);
     }
     want->doc = doc;
-    TRY(kvpool_doc_note_behind(doc, want));
+    TRY(kvpool_doc_note_behind(pool, doc, want));
     if (doc->policy.n_tokens != want->n_tokens) {
         return ERR(ST_INVALID, "one document key with %u tokens and with %u", want->n_tokens,
                    doc->policy.n_tokens);
@@ -408,7 +410,7 @@ resolve(struct kvpool *pool, struct kvpool_want *want, uint64_t builder)
                        ? KVPOOL_MISS_PARTIAL
                        : (enum kvpool_miss)ghosts_take(pool->ghosts, &want->key, KVPOOL_MISS_COLD);
     want->must_build = true;
-    doc->source = want->source != 0 ? want->source : doc->source;
+    kvpool_doc_set_source(pool, doc, want->source != 0 ? want->source : doc->source);
     begin_build(pool, doc, builder);
 }
 

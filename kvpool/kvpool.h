@@ -293,8 +293,9 @@ bool kvpool_claim_is_tainted(const struct kvpool_claim *claim, bool with_documen
 /* The last erasure has found such blocks. */
 bool kvpool_has_tainted(const struct kvpool *pool, uint64_t erasure);
 
-/* Blocks with something of the document that are to be overwritten, for whatever erasure. */
-uint32_t kvpool_erasing(const struct kvpool *pool, const struct dockey *key);
+/* There are blocks with something of the document that are to be overwritten, for whatever erasure.
+ */
+bool kvpool_is_erasing(const struct kvpool *pool, const struct dockey *key);
 
 /* The next blocks to be overwritten: by the process of incarnation `eraser`, asked by message
  * `erase`.  Borrowed until kvpool_erased says that it is done.  NULL: none. */

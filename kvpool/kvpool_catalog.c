@@ -145,7 +145,7 @@ place(struct kvpool *pool, const struct catalog_record *record, uint32_t block)
     if (record->index == 0) {
         doc->pins = record->pins;
         doc->origin = record->origin;
-        doc->source = record->source;
+        kvpool_doc_set_source(pool, doc, record->source);
     }
     if (record->generation > doc->generation) {
         doc->generation = record->generation;

@@ -8,10 +8,7 @@
  * somebody has taken is wiped by his worker before it is used.)  What somebody still reads goes
  * when the last reference does: its run carries the erasure, and the run's end puts it where
  * kvpool_next_erasure finds it (blocks.c).  An answer's own blocks have something of its documents
- * too (all of them, with reuse `none`), and are remnants of each when they are free.
- *
- * Documents are told apart by eight bytes of their keys here: two that share them (once in 2^64
- * pairs) would go together. */
+ * too (all of them, with reuse `none`), and are remnants of each when they are free. */
 #include <assert.h>
 
 #include "common/mem.h"
@@ -30,58 +27,17 @@ kvpool_claim_own(struct kvpool *pool, struct kvpool_claim *claim, const uint64_t
     blocks_own(&pool->blocks, claim->own, 0, claim->owner);
 }
 
-static bool
-stems_from(const struct kvpool_doc *doc, uint64_t source)
-{
-    bool is_cited = dockey_hash(&doc->policy.key) == source;
-
-    for (uint32_t i = 0; i < doc->cite_count; i++) {
-        is_cited |= doc->cites[i] == source;
-    }
-    return doc->source == source || doc->source == BLOCKS_ANY || is_cited
-           || (doc->ids != NULL && doc->cites == NULL);
-}
-
-/* Adopted ones have their documents' names from whoever finds them first; until then they may be
- * of any. */
-enum status
-kvpool_doc_note_behind(struct kvpool_doc *doc, const struct kvpool_want *want)
-{
-    if (want->behind_count == 0 || doc->cites != NULL) {
-        return ST_OK;
-    }
-    doc->cites = mem_dup(want->behind, want->behind_count * sizeof(doc->cites[0]));
-    if (doc->cites == NULL) {
-        return ERR(ST_NO_MEMORY, "what a document stands behind");
-    }
-    doc->cite_count = want->behind_count;
-    doc->source = want->source;
-    return ST_OK;
-}
-
-uint64_t
-kvpool_doc_owner(const struct kvpool_doc *doc)
-{
-    return doc->cite_count > 0 ? BLOCKS_ANY : doc->source;
-}
-
-bool
-kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key)
-{
-    return stems_from(doc, dockey_hash(key));
-}
-
 /* Lost or forgotten before, and still read, or fenced.  What an earlier erasure has is its own. */
 static uint32_t
-mark_detached(struct kvpool *pool, uint64_t source, uint64_t erasure)
+mark_detached(struct kvpool *pool, const struct dockey *key, uint64_t erasure)
 {
-    uint32_t blocks = blocks_mark_fenced(&pool->blocks, source, erasure);
+    uint32_t blocks = blocks_mark_fenced(&pool->blocks, dockey_hash(key), erasure);
 
     LIST_FOR_EACH(node, &pool->detached)
     {
         struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, link);
 
-        if (doc->run->erasure == 0 && stems_from(doc, source)) {
+        if (doc->run->erasure == 0 && kvpool_doc_stems_from(doc, key)) {
             doc->run->erasure = erasure;
             blocks += doc->run->count;
         }
@@ -146,7 +102,7 @@ kvpool_erase_remnants(struct kvpool *pool, const struct dockey *key, uint64_t er
         TRY(pool->tier->ops->erase(pool->tier, key, erasure, &forgotten.host_blocks));
     }
     TRY(blocks_take_remnants(&pool->blocks, source, erasure, &forgotten.remnants));
-    forgotten.remnants += mark_detached(pool, source, erasure);
+    forgotten.remnants += mark_detached(pool, key, erasure);
     forgotten.blocks = forgotten.remnants;
     taint_taken(pool, source, erasure);
     *forgotten_out = forgotten;
@@ -158,20 +114,14 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
              struct kvpool_forgotten *forgotten_out)
 {
     struct kvpool_forgotten forgotten = {0};
-    uint64_t source = dockey_hash(key);
-    struct htab_node *next;
+    struct kvpool_doc *doc;
 
     TRY(kvpool_erase_remnants(pool, key, erasure, &forgotten));
-    for (struct htab_node *node = htab_next(&pool->index, NULL); node != NULL; node = next) {
-        struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
-
-        next = htab_next(&pool->index, node);
-        if (stems_from(doc, source)) {
-            forgotten.documents++;
-            forgotten.blocks += doc->run->count;
-            doc->run->erasure = erasure;
-            kvpool_detach_forgotten(pool, doc);
-        }
+    while ((doc = kvpool_find_stemming(pool, key)) != NULL) {
+        forgotten.documents++;
+        forgotten.blocks += doc->run->count;
+        doc->run->erasure = erasure;
+        kvpool_detach_forgotten(pool, doc);
     }
     if (forgotten.blocks + forgotten.host_blocks == 0) {
         return ERR(ST_NOT_FOUND, "document is not in the pool");
@@ -183,41 +133,40 @@ kvpool_erase(struct kvpool *pool, const struct dockey *key, uint64_t erasure,
 uint32_t
 kvpool_drop_stemming(struct kvpool *pool, const struct dockey *key)
 {
-    uint64_t source = dockey_hash(key);
+    struct kvpool_doc *doc;
     uint32_t count = 0;
-    struct htab_node *next;
 
-    for (struct htab_node *node = htab_next(&pool->index, NULL); node != NULL; node = next) {
-        struct kvpool_doc *doc = HTAB_ENTRY(node, struct kvpool_doc, node);
-
-        next = htab_next(&pool->index, node);
-        if (stems_from(doc, source)) {
-            kvpool_drop_damaged(pool, doc);
-            count++;
-        }
+    while ((doc = kvpool_find_stemming(pool, key)) != NULL) {
+        kvpool_drop_damaged(pool, doc);
+        count++;
     }
     return count;
 }
 
-uint32_t
-kvpool_erasing(const struct kvpool *pool, const struct dockey *key)
+bool
+kvpool_is_erasing(const struct kvpool *pool, const struct dockey *key)
 {
-    uint32_t count = blocks_erasing(&pool->blocks, dockey_hash(key));
-
+    if (blocks_are_erasing(&pool->blocks, dockey_hash(key))
+        || (pool->tier != NULL && pool->tier->ops->is_erasing(pool->tier, key))) {
+        return true;
+    }
     LIST_FOR_EACH(node, &pool->claims) /* regained with blocks that an erasure had */
     {
         const struct kvpool_claim *claim = LIST_ENTRY(node, const struct kvpool_claim, link);
 
-        count += claim->own->erasure != 0 ? claim->own->count : 0;
+        if (claim->own->erasure != 0 && claim->own->count > 0) {
+            return true;
+        }
     }
-
     LIST_FOR_EACH(node, &pool->detached)
     {
         const struct kvpool_doc *doc = LIST_ENTRY(node, const struct kvpool_doc, link);
 
-        count += doc->run->erasure != 0 && kvpool_doc_stems_from(doc, key) ? doc->run->count : 0;
+        if (doc->run->erasure != 0 && doc->run->count > 0 && kvpool_doc_stems_from(doc, key)) {
+            return true;
+        }
     }
-    return pool->tier == NULL ? count : count + pool->tier->ops->erasing(pool->tier, key);
+    return false;
 }
 
 const uint32_t *

@@ -32,6 +32,7 @@ kvpool_index_init(struct kvpool *pool)
             return ERR(ST_NO_MEMORY, "list of documents");
         }
     }
+    TRY(kvpool_stems_init(pool));
     return htab_init(&pool->index, doc_equal);
 }
 
@@ -43,6 +44,7 @@ kvpool_index_deinit(struct kvpool *pool)
         kvpool_doc_free(HTAB_ENTRY(node, struct kvpool_doc, node));
     }
     htab_deinit(&pool->index);
+    kvpool_stems_deinit(pool);
     mem_free(pool->docs);
 }
 
@@ -65,6 +67,7 @@ kvpool_index_add(struct kvpool *pool, struct kvpool_doc *doc)
         pool->docs[at] = doc;
         doc->at = (uint32_t)at;
     }
+    kvpool_stem(pool, doc);
     return ST_OK;
 }
 
@@ -73,6 +76,7 @@ void
 kvpool_index_remove(struct kvpool *pool, struct kvpool_doc *doc)
 {
     htab_remove(&pool->index, &doc->node);
+    kvpool_unstem(doc);
     if (pool->docs != NULL) {
         struct kvpool_doc *last = pool->docs[pool->index.count];
 

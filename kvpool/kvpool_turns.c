@@ -64,15 +64,7 @@ kvpool_turn_set_cites(struct kvpool *pool, const struct dockey *key, const uint6
     struct kvpool_doc *doc = kvpool_find(pool, key);
 
     assert(doc != NULL && doc->ids != NULL && doc->cites == NULL);
-    doc->cites = mem_zalloc(count, sizeof(cites[0]));
-    if (doc->cites == NULL) {
-        return ERR(ST_NO_MEMORY, "the documents of a turn");
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        doc->cites[i] = cites[i];
-    }
-    doc->cite_count = count;
-    return ST_OK;
+    return kvpool_doc_set_cites(pool, doc, cites, count);
 }
 
 enum status

@@ -10,6 +10,13 @@
 #include "kvpool/ghosts.h"
 #include "kvpool/kvpool.h"
 
+/* A document has something of another one (dockey_hash), and is found by that. */
+struct stem {
+    struct list_node link; /* in pool->stems, or pool->stems_any */
+    struct kvpool_doc *doc;
+    uint64_t of;
+};
+
 struct kvpool_doc {
     struct htab_node node;       /* in pool->index while is_indexed */
     struct list_node check_link; /* in pool->to_check while it has sealed blocks */
@@ -24,7 +31,8 @@ struct kvpool_doc {
     uint64_t generation; /* of the last build */
     uint64_t source;     /* dockey_hash of the document that it is of, or a copy of; BLOCKS_ANY:
                             after a restart, of a form that was computed behind others */
-    uint64_t *cites;     /* [cite_count] of a turn, or of such a form: what it was computed over */
+    struct stem stem;    /* of `source`, if that is not itself */
+    struct stem *cites;  /* [cite_count] of a turn, or of such a form: what it was computed over */
     uint32_t cite_count; /* a turn with cites NULL may be over any */
     uint64_t hits;
     struct spill *spill;       /* its blocks are being copied into the tier; NULL: they are not */
@@ -54,13 +62,16 @@ struct kvpool_claim {
 struct kvpool {
     struct kvpool_config config;
     struct blocks blocks;
-    struct htab index;         /* kvpool_doc.node by key */
-    struct kvpool_doc **docs;  /* [index.count] for walks that go on later; NULL: a replay's */
-    struct htab awaited;       /* by key, with a count; kvpool_await.c */
-    struct list_node detached; /* kvpool_doc.link: out of the index, still referenced */
-    struct list_node claims;   /* kvpool_claim.link */
-    struct list_node to_check; /* kvpool_doc.check_link, whose turn it is first */
-    struct ghosts *ghosts;     /* enum kvpool_miss by key */
+    struct htab index;        /* kvpool_doc.node by key */
+    struct kvpool_doc **docs; /* [index.count] for walks that go on later; NULL: a replay's */
+    struct list_node *stems;  /* [stem_mask + 1] stem.link, by `of` */
+    uint64_t stem_mask;
+    struct list_node stems_any; /* stem.link of what may be of any */
+    struct htab awaited;        /* by key, with a count; kvpool_await.c */
+    struct list_node detached;  /* kvpool_doc.link: out of the index, still referenced */
+    struct list_node claims;    /* kvpool_claim.link */
+    struct list_node to_check;  /* kvpool_doc.check_link, whose turn it is first */
+    struct ghosts *ghosts;      /* enum kvpool_miss by key */
     struct evict_policy *policy;
     struct tier *tier;       /* NULL: none */
     struct list_node spills; /* spill.link */
@@ -92,8 +103,20 @@ enum status kvpool_index_add(struct kvpool *pool, struct kvpool_doc *doc);
 void kvpool_index_remove(struct kvpool *pool, struct kvpool_doc *doc);
 /* Out of the index; it ends now or with its last reference. */
 void kvpool_detach_forgotten(struct kvpool *pool, struct kvpool_doc *doc);
-/* kvpool_erase.c: what a form was computed behind is known, if it was not.  ST_NO_MEMORY. */
-enum status kvpool_doc_note_behind(struct kvpool_doc *doc, const struct kvpool_want *want);
+/* kvpool_stems.c: into the table, after whatever changes what the document stems from, and out of
+ * it.  What a form was computed behind is known, if it was not: ST_NO_MEMORY. */
+enum status kvpool_stems_init(struct kvpool *pool);
+void kvpool_stems_deinit(struct kvpool *pool);
+void kvpool_stem(struct kvpool *pool, struct kvpool_doc *doc);
+void kvpool_unstem(struct kvpool_doc *doc);
+bool kvpool_stem_is_right(const struct kvpool_doc *doc);
+void kvpool_doc_set_source(struct kvpool *pool, struct kvpool_doc *doc, uint64_t source);
+enum status kvpool_doc_set_cites(struct kvpool *pool, struct kvpool_doc *doc, const uint64_t *cites,
+                                 uint32_t count);
+enum status kvpool_doc_note_behind(struct kvpool *pool, struct kvpool_doc *doc,
+                                   const struct kvpool_want *want);
+/* Any document in the index that is, or stems from, the one with that key; NULL: none does. */
+struct kvpool_doc *kvpool_find_stemming(struct kvpool *pool, const struct dockey *key);
 /* Brings is_evictable, the count of evictable blocks and the policy up to date. */
 void kvpool_doc_update_evictable(struct kvpool *pool, struct kvpool_doc *doc);
 

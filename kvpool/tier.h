@@ -77,7 +77,7 @@ struct tier_ops {
      * *blocks_out.  ST_NO_MEMORY with nothing changed. */
     enum status (*erase)(struct tier *, const struct dockey *key, uint64_t erasure,
                          uint32_t *blocks_out);
-    uint32_t (*erasing)(const struct tier *, const struct dockey *key);
+    bool (*is_erasing)(const struct tier *, const struct dockey *key);
     const uint32_t *(*next_erasure)(struct tier *, uint64_t erase, uint64_t eraser,
                                     uint32_t *count_out);
     uint32_t (*erased)(struct tier *, uint64_t erase);

@@ -439,27 +439,27 @@ host_erase(struct tier *tier, const struct dockey *key, uint64_t erasure, uint32
     return ST_OK;
 }
 
-static uint32_t
-host_erasing(const struct tier *tier, const struct dockey *key)
+static bool
+host_is_erasing(const struct tier *tier, const struct dockey *key)
 {
     const struct host *host = const_host_of(tier);
-    uint32_t count = blocks_erasing(&host->places, dockey_hash(key));
+    bool is_erasing = blocks_are_erasing(&host->places, dockey_hash(key));
 
     LIST_FOR_EACH(node, &host->detached)
     {
         const struct tier_doc *doc = LIST_ENTRY(node, const struct tier_doc, link);
 
-        if (doc->run->erasure != 0 && memcmp(&doc->key, key, DOCKEY_BYTES) == 0) {
-            count += doc->run->count + (doc->writing == NULL ? 0 : doc->writing->count);
-        }
+        is_erasing |= doc->run->erasure != 0 && memcmp(&doc->key, key, DOCKEY_BYTES) == 0
+                      && (doc->run->count > 0 || doc->writing != NULL);
     }
     LIST_FOR_EACH(node, &host->writers)
     {
-        const struct tier_doc *doc = LIST_ENTRY(node, const struct tier_doc, writing_link);
+        const struct block_run *writing =
+            LIST_ENTRY(node, const struct tier_doc, writing_link)->writing;
 
-        count += doc->writing->taint != 0 ? doc->writing->count : 0;
+        is_erasing |= writing->taint != 0 && writing->count > 0;
     }
-    return count;
+    return is_erasing;
 }
 
 static const uint32_t *
@@ -574,7 +574,7 @@ static const struct tier_ops host_ops = {
     .put_end = host_put_end,
     .remove = host_remove,
     .erase = host_erase,
-    .erasing = host_erasing,
+    .is_erasing = host_is_erasing,
     .next_erasure = host_next_erasure,
     .erased = host_erased,
     .lose_eraser = host_lose_eraser,
