@@ -311,6 +311,7 @@ answer_check(struct fake_worker *w, struct report *report)
     for (uint32_t i = 0; i < w->check_twins.count; i++) {
         report->checked.differing += report->check_sums[i] != w->contents[w->check_twins.ids[i]];
     }
+    report->checked.relative = report->checked.differing > 0 ? w->rounding : 0;
     report->step.checked = &report->checked;
     report->step.checked_count = 1;
     w->check = 0;

@@ -90,6 +90,7 @@ struct fake_worker {
     bool is_heard; /* the daemon counts on it */
     uint64_t incarnation;
     uint64_t steps;
+    double rounding;     /* relative difference that a comparison tells of what differs */
     bool is_missing_one; /* a report of it was lost */
     bool is_refusing;    /* it has no memory for any spill */
     bool is_starved;     /* it has no memory to copy what is to be loaded */

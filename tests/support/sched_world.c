@@ -46,7 +46,7 @@ world_new(struct world_config config)
         .quadratic_tokens = 1000,
         .pin_share_max = 0.5,
         .verify_share = config.verify_share,
-        .is_bitwise = true,
+        .is_bitwise = config.rounding == 0,
         .scrub_interval_us = config.scrub_us,
         .check_pool = !config.is_quiet,
         .is_constant_time = config.is_constant_time,
@@ -64,6 +64,7 @@ world_new(struct world_config config)
         world->workers[i].place_writes = mem_zalloc(config.host_places, sizeof(uint16_t));
         world->workers[i].contents = world->contents;
         world->workers[i].host = world->host;
+        world->workers[i].rounding = config.rounding;
     }
     ck_assert_int_eq(sched_new(&sched_config, &world->sched), ST_OK);
     sched_use_host_tier(world->sched, config.host_places, NULL);
@@ -285,6 +286,20 @@ world_lose(struct world *world, uint32_t worker)
         mem_free(w->outbox[0]);
         w->outbox_count--;
         memmove(w->outbox, w->outbox + 1, w->outbox_count * sizeof(struct report *));
+        w->is_missing_one = true;
+    }
+}
+
+void
+world_reorder(struct world *world, uint32_t worker)
+{
+    struct fake_worker *w = &world->workers[worker];
+
+    if (w->outbox_count > 1 && w->outbox[0]->step.step > 1) {
+        struct report *first = w->outbox[0];
+
+        w->outbox[0] = w->outbox[1];
+        w->outbox[1] = first;
         w->is_missing_one = true;
     }
 }

@@ -34,9 +34,10 @@ struct world_config {
     uint32_t build_tokens;                 /* of each document a step */
     const struct evict_policy_ops *policy; /* NULL: lru */
     double verify_share;                   /* of the documents found, computed again */
-    uint64_t scrub_us;                     /* 0: nothing is read again */
-    bool is_constant_time;                 /* as in struct sched_config */
-    bool is_quiet;                         /* no invariant checks: for the benchmark */
+    double rounding;   /* 0: a token's bits depend on nothing; else how far off what differs is */
+    uint64_t scrub_us; /* 0: nothing is read again */
+    bool is_constant_time; /* as in struct sched_config */
+    bool is_quiet;         /* no invariant checks: for the benchmark */
 };
 
 struct world_ask {
@@ -124,6 +125,8 @@ void world_deliver(struct world *world, uint32_t worker);
 void world_repeat(struct world *world, uint32_t worker);
 /* It never comes; with the next one the scheduler finds out, and the worker is given up. */
 void world_lose(struct world *world, uint32_t worker);
+/* The next one comes before it; likewise. */
+void world_reorder(struct world *world, uint32_t worker);
 
 /* Steps all living workers until nobody has anything to do or `steps_max` is reached; the rounds.
  */

@@ -220,6 +220,36 @@ START_TEST(one_that_is_not_what_it_should_be_goes)
 }
 END_TEST
 
+/* Where bits depend on the company, what is as far off as the KV's type rounds is the same. */
+START_TEST(what_differs_by_the_rounding_stays_and_by_more_goes)
+{
+    for (int is_more = 0; is_more < 2; is_more++) {
+        struct world *world = world_new(
+            (struct world_config){.block_count = 200,
+                                  .block_tokens = 4,
+                                  .reserve_tokens = 8,
+                                  .workers = 1,
+                                  .seqs_max = 1,
+                                  .build_tokens = 8,
+                                  .verify_share = 1.0,
+                                  .rounding = SCHED_VERIFY_ROUNDING * (0.9 + 0.2 * is_more)});
+
+        have_document(world);
+        uint64_t id = ask(world, 1, 1);
+
+        while (!world_get(world, id)->is_ended) {
+            ck_assert(world_step(world, 0));
+        }
+        damage(world);
+        world_run(world, 100);
+        ck_assert_uint_eq(sched_counters(world_sched(world))->docs_verified, 1);
+        ck_assert_uint_eq(sched_counters(world_sched(world))->docs_verify_failed, is_more);
+        ck_assert_uint_eq(world_damaged(world), is_more);
+        world_destroy(world);
+    }
+}
+END_TEST
+
 START_TEST(a_request_takes_the_blocks_of_a_second_copy)
 {
     struct world *world = new_world(1, 1.0);
@@ -439,7 +469,9 @@ CHECK_MAIN("sched_integrity", who_has_read_a_damaged_document_and_said_nothing_b
            what_was_read_while_the_document_went_says_nothing,
            a_lost_worker_answers_no_check_and_the_next_one_is_asked,
            a_found_document_is_computed_again_and_the_copy_leaves_no_trace,
-           one_that_is_not_what_it_should_be_goes, a_request_takes_the_blocks_of_a_second_copy,
+           one_that_is_not_what_it_should_be_goes,
+           what_differs_by_the_rounding_stays_and_by_more_goes,
+           a_request_takes_the_blocks_of_a_second_copy,
            without_abort_a_forgotten_document_ends_no_request,
            with_abort_those_that_run_and_those_that_wait_end,
            a_document_that_is_being_erased_may_be_forgotten_again_and_both_wait_for_it,
