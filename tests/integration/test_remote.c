@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/rpc.h"
@@ -17,7 +18,7 @@ static const char *const people[] = {"alice", "bob", "root", "stranger"};
 
 struct net {
     char dir[32];
-    char url[64], secret[64], server_key[64];
+    char url[64], secret[64], server_key[64], grants[64];
     struct host *host;
 };
 
@@ -42,8 +43,19 @@ admit(const struct net *net, const char *name, const char *role)
     ck_assert_int_eq(fclose(file), 0);
 }
 
+static void
+grant(const struct net *net, const char *name, const char *lines)
+{
+    FILE *file = fopen(path_in(net, name, ""), "w");
+
+    ck_assert_ptr_nonnull(file);
+    (void)fputs(lines, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+/* With what each tenant is granted, and further options; NULL: none. */
 static struct net
-net_open(void)
+net_open_with(const char *grants, const char *const *further)
 {
     struct net net = {.dir = "/tmp/kvasir-net-XXXXXX"};
     char key[CURVE_KEY_TEXT];
@@ -59,11 +71,24 @@ net_open(void)
     admit(&net, "alice", "client");
     admit(&net, "bob", "client");
     admit(&net, "root", "admin");
-    const char *args[] = {"--listen", net.url, "--curve-secret", net.secret, "--curve-clients",
-                          net.dir,    NULL};
+    (void)snprintf(net.grants, sizeof(net.grants), "%s/grants", net.dir);
+    ck_assert_int_eq(mkdir(net.grants, 0700), 0);
+    grant(&net, "grants/alice.conf", grants);
+    grant(&net, "grants/bob.conf", grants);
+    const char *args[12] = {"--listen",        net.url, "--curve-secret", net.secret,
+                            "--curve-clients", net.dir, "--tenants",      net.grants};
 
+    for (size_t i = 0; further != NULL && further[i] != NULL; i++) {
+        args[8 + i] = further[i];
+    }
     net.host = host_start(&(struct host_options){.workers = 1, .daemon_args = args});
     return net;
+}
+
+static struct net
+net_open(void)
+{
+    return net_open_with("", NULL);
 }
 
 static void
@@ -75,6 +100,9 @@ net_close(struct net *net)
         (void)unlink(path_in(net, people[i], ".pub"));
         (void)unlink(path_in(net, people[i], ".conf"));
     }
+    (void)unlink(path_in(net, "grants/alice", ".conf"));
+    (void)unlink(path_in(net, "grants/bob", ".conf"));
+    ck_assert_int_eq(rmdir(net->grants), 0);
     (void)unlink(net->secret);
     (void)unlink(net->server_key);
     (void)unlink(path_in(net, "net", ""));
@@ -134,6 +162,55 @@ START_TEST(a_tenants_documents_are_its_own)
     ck_assert_int_eq(memcmp(list[0].key, of_bob, sizeof(of_bob)), 0);
     ck_assert_int_eq(kvasir_get(alice, of_alice, &info), KVASIR_OK);
     ck_assert_str_eq(info.state, "sealed");
+    kvasir_close(&alice);
+    kvasir_close(&bob);
+    net_close(&net);
+}
+END_TEST
+
+/* What a tenant learns of a document by asking whether it is there. */
+static const char *
+probe(struct kvasir *client, const uint8_t *key)
+{
+    const struct kvasir_document document = {.key = key, .corpus = "law"};
+    const struct kvasir_document_usage *usage;
+    size_t count;
+
+    ck_assert_msg(kvasir_probe(client, &document, 1, NULL, 0, &usage, &count) == KVASIR_OK, "%s",
+                  kvasir_error(client));
+    ck_assert_uint_eq(count, 1);
+    ck_assert((usage[0].tokens_reused > 0) == (strcmp(usage[0].miss_reason, "hit") == 0));
+    return usage[0].miss_reason;
+}
+
+static void
+ask_law(struct kvasir *client, const uint8_t *key)
+{
+    const struct kvasir_document document = {.key = key, .corpus = "law"};
+    struct kvasir_request request = {
+        .documents = &document, .document_count = 1, .query = "what", .sampling.max_tokens = 2};
+
+    ck_assert_msg(kvasir_generate(client, &request, NULL) == KVASIR_OK, "%s", kvasir_error(client));
+}
+
+START_TEST(whether_others_have_used_a_shared_document_is_not_told)
+{
+    static const char text[] = "Who finds a lost purse brings it to the mayor.";
+    static const char *const args[] = {"--isolation", "constant-time", NULL};
+    struct net net = net_open_with("corpora = law\ncurates = law\n", args);
+    struct kvasir *alice = come_as(&net, "alice"), *bob = come_as(&net, "bob");
+    const struct kvasir_document document = {.text = text, .corpus = "law"};
+    uint8_t key[KVASIR_KEY_BYTES];
+
+    ck_assert_msg(kvasir_register(alice, &document, false, NULL, 0, key, NULL) == KVASIR_OK, "%s",
+                  kvasir_error(alice));
+    ck_assert_str_eq(probe(bob, key), "cold");
+    ask_law(alice, key);
+    ck_assert_str_eq(probe(alice, key), "hit");
+    ck_assert_str_eq(probe(bob, key), "cold"); /* though it is there */
+    ask_law(bob, key);
+    ck_assert_str_eq(probe(bob, key), "hit");
+    ck_assert_uint_eq(host_counter(net.host, "builds_sealed"), 1);
     kvasir_close(&alice);
     kvasir_close(&bob);
     net_close(&net);
@@ -202,6 +279,7 @@ START_TEST(a_key_that_was_taken_back_is_refused_over_its_open_connection)
 }
 END_TEST
 
-CHECK_MAIN("remote", a_tenants_documents_are_its_own, who_is_not_known_is_not_let_in,
+CHECK_MAIN("remote", a_tenants_documents_are_its_own,
+           whether_others_have_used_a_shared_document_is_not_told, who_is_not_known_is_not_let_in,
            operators_methods_need_a_key_of_that_role,
            a_key_that_was_taken_back_is_refused_over_its_open_connection)
