@@ -61,6 +61,7 @@ bind_local(struct router *router, const char *dir, enum router_socket which)
 {
     char url[ENDPOINT_URL_MAX];
     char path[ENDPOINT_PATH_MAX];
+    mode_t mode = which == ROUTER_WORKER ? 0600 : 0660; /* workers are of our own user */
 
     TRY(open_socket(router, which));
     TRY(endpoint_path(dir, plans[which].name, path));
@@ -69,7 +70,7 @@ bind_local(struct router *router, const char *dir, enum router_socket which)
         return ERR(ST_SYSTEM, "%s: %s", path, zmq_strerror(errno));
     }
     memcpy(router->paths[which], path, sizeof(path));
-    if (chmod(path, 0660) != 0) {
+    if (chmod(path, mode) != 0) {
         return ERR(ST_SYSTEM, "chmod %s: %s", path, strerror(errno));
     }
     return ST_OK;

@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "proto/endpoints.h"
 #include "tests/support/asking.h"
 #include "tests/support/check_main.h"
 
@@ -34,6 +36,32 @@ START_TEST(a_daemon_without_workers_stops_as_cleanly)
 {
     struct host *host = host_start(&(struct host_options){.workers = 0});
 
+    host_stop(&host);
+}
+END_TEST
+
+/* Who may call is who may write to a socket; who may attach is kvasird's own user. */
+START_TEST(sockets_are_for_the_owner_and_his_group)
+{
+    static const struct {
+        const char *name;
+        unsigned mode;
+    } sockets[] = {{ENDPOINT_CLIENT, 0660},
+                   {ENDPOINT_ADMIN, 0660},
+                   {ENDPOINT_WORKER, 0600},
+                   {ENDPOINT_ATTACH, 0600}};
+    struct host *host = host_start(&(struct host_options){.workers = 0});
+
+    for (size_t i = 0; i < sizeof(sockets) / sizeof(sockets[0]); i++) {
+        char path[512];
+        struct stat info;
+
+        (void)snprintf(path, sizeof(path), "%s/%s", host_dir(host), sockets[i].name);
+        ck_assert_int_eq(stat(path, &info), 0);
+        ck_assert(S_ISSOCK(info.st_mode));
+        ck_assert_msg((info.st_mode & 0777) == sockets[i].mode, "%s has mode %03o", path,
+                      info.st_mode & 0777);
+    }
     host_stop(&host);
 }
 END_TEST
@@ -157,6 +185,6 @@ END_TEST
 
 CHECK_MAIN("start_stop", a_sighup_takes_what_may_change_and_refuses_what_is_wrong,
            start_ask_stop_leaves_nothing, a_daemon_without_workers_stops_as_cleanly,
-           a_daemon_that_stops_takes_its_workers_with_it,
+           sockets_are_for_the_owner_and_his_group, a_daemon_that_stops_takes_its_workers_with_it,
            a_worker_ends_by_itself_when_no_daemon_follows_the_one_that_was_killed,
            questions_open_no_descriptor_that_stays, wrong_options_end_each_program_with_status_2)
