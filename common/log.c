@@ -74,6 +74,18 @@ log_level_check(const char *text)
     return ST_OK;
 }
 
+/* Names of files and documents, and what peers sent, are in details: none of it ends a line or moves
+ * a terminal's cursor. */
+static void
+keep_on_one_line(char *text)
+{
+    for (; *text != 0; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 void
 log_event(enum log_level level, const char *event, const char *fmt, ...)
 {
@@ -101,6 +113,7 @@ log_event(enum log_level level, const char *event, const char *fmt, ...)
     if (more < 0) {
         return;
     }
+    keep_on_one_line(line + used);
     if (is_tapped) {
         tap(tap_arg, level, event, line + used);
     }

@@ -53,6 +53,12 @@ for name in kvasird kvasir-worker@0 kvasir-gateway; do
     done
 done
 
+# A crash in a loop is tried again for ever, wrong options are not.
+for unit in "$units"/*.service; do
+    grep -qx 'StartLimitIntervalSec=0' "$unit" || fail "${unit##*/}: systemd gives up after five crashes"
+    grep -qx 'RestartPreventExitStatus=2' "$unit" || fail "${unit##*/}: started again and again with wrong options"
+done
+
 exposure() { # UNIT LIMIT (tenths)
     systemd-analyze security --offline=true --no-pager --threshold="$2" "$stage/$1" >"$stage/exposure" 2>&1 ||
         fail "$1 is exposed more than $2: $(tail -n 1 "$stage/exposure")"
