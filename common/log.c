@@ -74,8 +74,8 @@ log_level_check(const char *text)
     return ST_OK;
 }
 
-/* Names of files and documents, and what peers sent, are in details: none of it ends a line or moves
- * a terminal's cursor. */
+/* Names of files and documents, and what peers sent, are in details: none of it ends a line or
+ * moves a terminal's cursor. */
 static void
 keep_on_one_line(char *text)
 {
