@@ -127,6 +127,9 @@ utf8_check(const char *text, size_t length)
     size_t at = 0, good = 0; /* a sequence begins at `good`, and all before is well-formed */
     uint64_t words[2];
 
+    if (length == 0) { /* then `text` may be NULL */
+        return 0;
+    }
     for (; length - at >= sizeof(words) && state != STATE_BAD; at += sizeof(words)) {
         if (state == STATE_ANY) {
             good = at;

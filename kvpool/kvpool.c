@@ -219,8 +219,7 @@ kvpool_doc_new(const struct kvpool *pool, const struct dockey *key, uint32_t n_t
         list_init(&doc->policy.link);
         list_init(&doc->link);
         list_init(&doc->check_link);
-        list_init(&doc->stem.link);
-        doc->stem.doc = doc;
+        list_init(&doc->stem_link);
     }
     return doc;
 }

@@ -22,13 +22,14 @@ kvpool_stems_init(struct kvpool *pool)
     while (!pool->config.is_replay && count < pool->config.block_count / 4) {
         count *= 2;
     }
-    pool->stems = mem_zalloc(count, sizeof(pool->stems[0]));
+    pool->stems = mem_zalloc(2 * count, sizeof(pool->stems[0]));
     if (pool->stems == NULL) {
         return ERR(ST_NO_MEMORY, "table of what documents stem from");
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < 2 * count; i++) {
         list_init(&pool->stems[i]);
     }
+    pool->cites = pool->stems + count;
     pool->stem_mask = count - 1;
     list_init(&pool->stems_any);
     return ST_OK;
@@ -48,17 +49,10 @@ may_be_of_any(const struct kvpool_doc *doc)
     return doc->source == BLOCKS_ANY || (doc->ids != NULL && doc->cites == NULL);
 }
 
-static void
-link_stem(struct kvpool *pool, struct stem *stem, uint64_t of)
-{
-    stem->of = of;
-    list_push_back(&pool->stems[of & pool->stem_mask], &stem->link);
-}
-
 void
 kvpool_unstem(struct kvpool_doc *doc)
 {
-    list_unlink(&doc->stem.link);
+    list_unlink(&doc->stem_link);
     for (uint32_t i = 0; i < doc->cite_count; i++) {
         list_unlink(&doc->cites[i].link);
     }
@@ -69,12 +63,12 @@ kvpool_stem(struct kvpool *pool, struct kvpool_doc *doc)
 {
     kvpool_unstem(doc);
     if (may_be_of_any(doc)) {
-        list_push_back(&pool->stems_any, &doc->stem.link);
+        list_push_back(&pool->stems_any, &doc->stem_link);
     } else if (doc->source != dockey_hash(&doc->policy.key)) {
-        link_stem(pool, &doc->stem, doc->source);
+        list_push_back(&pool->stems[doc->source & pool->stem_mask], &doc->stem_link);
     }
     for (uint32_t i = 0; i < doc->cite_count; i++) {
-        link_stem(pool, &doc->cites[i], doc->cites[i].of);
+        list_push_back(&pool->cites[doc->cites[i].of & pool->stem_mask], &doc->cites[i].link);
     }
 }
 
@@ -82,8 +76,7 @@ bool
 kvpool_stem_is_right(const struct kvpool_doc *doc)
 {
     bool is_plain = !may_be_of_any(doc) && doc->source == dockey_hash(&doc->policy.key);
-    bool is_right = list_is_empty(&doc->stem.link) == is_plain
-                    && (is_plain || may_be_of_any(doc) || doc->stem.of == doc->source);
+    bool is_right = list_is_empty(&doc->stem_link) == is_plain;
 
     for (uint32_t i = 0; i < doc->cite_count; i++) {
         is_right &= doc->cites[i].doc == doc && !list_is_empty(&doc->cites[i].link);
@@ -152,21 +145,30 @@ kvpool_doc_stems_from(const struct kvpool_doc *doc, const struct dockey *key)
 struct kvpool_doc *
 kvpool_find_stemming(struct kvpool *pool, const struct dockey *key)
 {
-    struct kvpool_doc *doc = kvpool_find(pool, key);
+    struct kvpool_doc *itself = kvpool_find(pool, key);
     uint64_t source = dockey_hash(key);
 
-    if (doc == NULL && !list_is_empty(&pool->stems_any)) {
-        return LIST_ENTRY(pool->stems_any.next, struct stem, link)->doc;
+    if (itself != NULL) {
+        return itself;
     }
-    if (doc == NULL) {
-        LIST_FOR_EACH(node, &pool->stems[source & pool->stem_mask])
-        {
-            const struct stem *stem = LIST_ENTRY(node, const struct stem, link);
+    if (!list_is_empty(&pool->stems_any)) {
+        return LIST_ENTRY(pool->stems_any.next, struct kvpool_doc, stem_link);
+    }
+    LIST_FOR_EACH(node, &pool->stems[source & pool->stem_mask])
+    {
+        struct kvpool_doc *doc = LIST_ENTRY(node, struct kvpool_doc, stem_link);
 
-            if (stem->of == source) {
-                return stem->doc;
-            }
+        if (doc->source == source) {
+            return doc;
         }
     }
-    return doc;
+    LIST_FOR_EACH(node, &pool->cites[source & pool->stem_mask])
+    {
+        const struct stem *stem = LIST_ENTRY(node, const struct stem, link);
+
+        if (stem->of == source) {
+            return stem->doc;
+        }
+    }
+    return NULL;
 }

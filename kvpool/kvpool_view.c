@@ -258,7 +258,7 @@ check_doc(const struct kvpool *pool, const struct kvpool_doc *doc, struct census
     HOLDS(doc->tokens_ready <= policy->n_tokens && doc->tokens_ready <= resident_tokens);
     HOLDS(doc->references == doc->counted_references);
     HOLDS(doc->is_indexed || doc->references > 0);
-    HOLDS(doc->is_indexed ? kvpool_stem_is_right(doc) : list_is_empty(&doc->stem.link));
+    HOLDS(doc->is_indexed ? kvpool_stem_is_right(doc) : list_is_empty(&doc->stem_link));
     HOLDS(!(doc->is_abandoned && (doc->is_indexed || doc_is_building(doc))));
     if (doc_is_building(doc)) {
         HOLDS(doc->references > 0);

@@ -10,9 +10,9 @@
 #include "kvpool/ghosts.h"
 #include "kvpool/kvpool.h"
 
-/* A document has something of another one (dockey_hash), and is found by that. */
+/* A document was computed over another one (dockey_hash), and is found by that. */
 struct stem {
-    struct list_node link; /* in pool->stems, or pool->stems_any */
+    struct list_node link; /* in pool->cites */
     struct kvpool_doc *doc;
     uint64_t of;
 };
@@ -31,7 +31,8 @@ struct kvpool_doc {
     uint64_t generation; /* of the last build */
     uint64_t source;     /* dockey_hash of the document that it is of, or a copy of; BLOCKS_ANY:
                             after a restart, of a form that was computed behind others */
-    struct stem stem;    /* of `source`, if that is not itself */
+    struct list_node stem_link; /* in pool->stems by `source`, if that is not itself, or in
+                                   pool->stems_any */
     struct stem *cites;  /* [cite_count] of a turn, or of such a form: what it was computed over */
     uint32_t cite_count; /* a turn with cites NULL may be over any */
     uint64_t hits;
@@ -64,9 +65,10 @@ struct kvpool {
     struct blocks blocks;
     struct htab index;        /* kvpool_doc.node by key */
     struct kvpool_doc **docs; /* [index.count] for walks that go on later; NULL: a replay's */
-    struct list_node *stems;  /* [stem_mask + 1] stem.link, by `of` */
+    struct list_node *stems;  /* [stem_mask + 1] kvpool_doc.stem_link, by source */
+    struct list_node *cites;  /* [stem_mask + 1] stem.link, by `of` */
     uint64_t stem_mask;
-    struct list_node stems_any; /* stem.link of what may be of any */
+    struct list_node stems_any; /* stem_link of what may be of any */
     struct htab awaited;        /* by key, with a count; kvpool_await.c */
     struct list_node detached;  /* kvpool_doc.link: out of the index, still referenced */
     struct list_node claims;    /* kvpool_claim.link */
