@@ -33,21 +33,21 @@ struct kvpool_doc {
                             after a restart, of a form that was computed behind others */
     struct list_node stem_link; /* in pool->stems by `source`, if that is not itself, or in
                                    pool->stems_any */
-    struct stem *cites;  /* [cite_count] of a turn, or of such a form: what it was computed over */
-    uint32_t cite_count; /* a turn with cites NULL may be over any */
+    struct stem *cites;   /* [cite_count] of a turn, or of such a form: what it was computed over */
+    uint32_t cite_count;  /* a turn with cites NULL may be over any */
+    uint32_t blocks_told; /* leading blocks that the watch knows */
     uint64_t hits;
     struct spill *spill;       /* its blocks are being copied into the tier; NULL: they are not */
     uint64_t declined_at;      /* claims when the tier did not want it; 0: never */
     uint64_t came_us, used_us; /* 0: not known */
-    uint32_t blocks_told;      /* leading blocks that the watch knows */
     uint32_t *ids;             /* [n_tokens] of a turn, owned; NULL for any other */
     uint64_t came;             /* claims before it was sealed */
-    uint32_t at;               /* in pool->docs while is_indexed */
     uint64_t mark; /* serial of the last claim that looked at it: finds repeats within one claim */
     bool is_indexed;
     bool is_admitted;            /* the policy has heard of its first sealed blocks */
     bool is_abandoned;           /* its build was lost */
     bool is_adopted;             /* from an earlier kvasird, and not read again since */
+    uint32_t at;                 /* in pool->docs while is_indexed */
     uint32_t counted_references; /* scratch of kvpool_check */
 };
 
