@@ -35,6 +35,7 @@ struct link {
     uint64_t busy_until_us;    /* and until when now */
     atomic_ullong assign_us;   /* when it last assigned something; of both threads */
     uint64_t beat_us;          /* when we last did */
+    uint64_t looked_us;        /* when a turn last looked how late it is */
     bool is_draining;
     bool is_fenced;
     bool is_orphan; /* kvasird is gone or hung; there is no socket then */
@@ -309,12 +310,27 @@ receive(struct link *link)
 
 /* --- life ---------------------------------------------------------------------------- */
 
-/* Late by so much: what a host that stood still has kept kvasird from saying, us from hearing and
- * the engine from doing is not held against them. */
 static void
 excuse(uint64_t *since_us, uint64_t now_us, uint64_t late_us)
 {
     *since_us = *since_us + late_us < now_us ? *since_us + late_us : now_us;
+}
+
+/* A turn takes a heartbeat's period at most.  What a host that stood still for longer, wherever in
+ * the turn that was, has kept kvasird from saying, us from hearing and the engine from doing is not
+ * held against them. */
+static void
+excuse_standstill(struct link *link, uint64_t now_us)
+{
+    uint64_t due_us = link->looked_us + link->attachment->heartbeat_ms * UINT64_C(1000);
+
+    link->looked_us = now_us;
+    if (now_us > due_us) {
+        excuse(&link->heard_us, now_us, now_us - due_us);
+        if (link->step_since_us != 0) {
+            excuse(&link->step_since_us, now_us, now_us - due_us);
+        }
+    }
 }
 
 static enum status
@@ -339,13 +355,6 @@ wait_events(struct link *link, int stop_fd, bool *must_stop_out, bool *is_daemon
 
     if (zmq_poll(items, count, timeout_ms) < 0 && errno != EINTR) {
         return ERR(ST_SYSTEM, "zmq_poll: %s", zmq_strerror(errno));
-    }
-    now_us = clock_now_us();
-    if (now_us > due_us) {
-        excuse(&link->heard_us, now_us, now_us - due_us);
-        if (link->step_since_us != 0) {
-            excuse(&link->step_since_us, now_us, now_us - due_us);
-        }
     }
     mailbox_clear_fd(link->mailbox);
     *must_stop_out = items[2].revents != 0;
@@ -416,7 +425,7 @@ rejoin(struct link *link, int stop_fd, uint64_t now_us)
     TRY(deliver_reset(link));
     FAILPOINT(rejoin_done);
     link->is_orphan = link->is_draining = link->is_fenced = false;
-    link->heard_us = clock_now_us();
+    link->heard_us = link->looked_us = clock_now_us();
     log_info("worker_back", "worker=%" PRIu32 " orphan_ms=%" PRIu64, link->attachment->worker,
              (clock_now_us() - link->orphan_since_us) / 1000);
     (void)notify_send("STATUS=serving");
@@ -495,6 +504,7 @@ turn(struct link *link, int stop_fd, bool *is_over_out)
     TRY(send_steps(link));
     uint64_t now_us = clock_now_us();
 
+    excuse_standstill(link, now_us);
     end_if_hung(link, &state, now_us);
     if (now_us - link->beat_us >= period_us) {
         TRY(say_heartbeat(link));
@@ -569,7 +579,7 @@ serve(struct link *link, uint32_t seqs_max, int stop_fd)
     if (notify_send("READY=1\nSTATUS=serving") != ST_OK) {
         log_warn("notify_failed", "detail=\"%s\" ignoring", status_detail());
     }
-    link->heard_us = clock_now_us();
+    link->heard_us = link->looked_us = clock_now_us();
     int error = pthread_create(&thread, NULL, run_engine, link);
 
     if (error != 0) {

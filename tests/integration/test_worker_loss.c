@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/support/asking.h"
@@ -181,6 +182,37 @@ END_TEST
 
 /* A virtual machine that is paused: all stop, and go on some time later.  Whoever wakes up first
  * has heard nothing for long. */
+/* Wherever in a turn it was that the worker stood still: here it has just reported a step. */
+START_TEST(a_worker_that_stood_still_in_the_middle_of_a_turn_has_lost_nobody)
+{
+    struct host *host = host_start(&(struct host_options){.workers = 1});
+    const char *const args[] = {"--runtime-dir", host_dir(host), NULL};
+    const char *const env[] = {"KVASIR_FAILPOINTS=step_send=stop@9", NULL};
+    struct answer undisturbed, answer;
+    siginfo_t info;
+    uint64_t lost;
+
+    ask_ok(host, &question, &undisturbed);
+    process_signal(host_worker(host, 0), SIGTERM);
+    ck_assert_int_eq(host_wait_worker(host, 0), 0);
+    struct process *worker = process_start("./kvasir-worker", args, env);
+    struct asking *asking = asking_start(host, &question);
+
+    lost = host_counter(host, "workers_lost");
+    ck_assert_int_eq(waitid(P_PID, (id_t)process_pid(worker), &info, WSTOPPED | WNOWAIT), 0);
+    process_signal(host_daemon(host), SIGSTOP);
+    (void)poll(NULL, 0, STANDSTILL_MS);
+    process_signal(worker, SIGCONT);
+    process_signal(host_daemon(host), SIGCONT);
+    asking_end(&asking, &answer);
+    answer_assert_same(&undisturbed, &answer);
+    ck_assert_uint_eq(host_counter(host, "workers_lost"), lost);
+    ck_assert_uint_eq(host_counter(host, "requests_requeued"), 0);
+    process_stop(&worker);
+    host_stop(&host);
+}
+END_TEST
+
 START_TEST(a_host_that_stood_still_has_lost_nobody)
 {
     struct host *host = host_start(&(struct host_options){.workers = 1});
@@ -213,4 +245,5 @@ CHECK_MAIN("worker_loss", an_answer_goes_on_after_its_worker_was_killed,
            an_answer_waits_for_a_new_worker_when_the_only_one_was_killed,
            a_worker_whose_device_fails_ends_at_once_and_its_answer_goes_on_elsewhere,
            a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone,
+           a_worker_that_stood_still_in_the_middle_of_a_turn_has_lost_nobody,
            a_host_that_stood_still_has_lost_nobody)
