@@ -180,8 +180,6 @@ START_TEST(a_silent_worker_is_given_up_and_its_blocks_are_held_until_it_is_gone)
 }
 END_TEST
 
-/* A virtual machine that is paused: all stop, and go on some time later.  Whoever wakes up first
- * has heard nothing for long. */
 /* Wherever in a turn it was that the worker stood still: here it has just reported a step. */
 START_TEST(a_worker_that_stood_still_in_the_middle_of_a_turn_has_lost_nobody)
 {
@@ -198,8 +196,8 @@ START_TEST(a_worker_that_stood_still_in_the_middle_of_a_turn_has_lost_nobody)
     struct process *worker = process_start("./kvasir-worker", args, env);
     struct asking *asking = asking_start(host, &question);
 
-    lost = host_counter(host, "workers_lost");
     ck_assert_int_eq(waitid(P_PID, (id_t)process_pid(worker), &info, WSTOPPED | WNOWAIT), 0);
+    lost = host_counter(host, "workers_lost");
     process_signal(host_daemon(host), SIGSTOP);
     (void)poll(NULL, 0, STANDSTILL_MS);
     process_signal(worker, SIGCONT);
@@ -213,6 +211,8 @@ START_TEST(a_worker_that_stood_still_in_the_middle_of_a_turn_has_lost_nobody)
 }
 END_TEST
 
+/* A virtual machine that is paused: all stop, and go on some time later.  Whoever wakes up first
+ * has heard nothing for long. */
 START_TEST(a_host_that_stood_still_has_lost_nobody)
 {
     struct host *host = host_start(&(struct host_options){.workers = 1});
